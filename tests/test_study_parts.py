@@ -24,6 +24,7 @@ from hetero_la.studies import (
 from hetero_la.studies.common.plots import write_plot
 from hetero_la.studies.common.reference import lu_by_columns
 from hetero_la.studies.common.study import StudyRun
+from hetero_la.studies.common.symptoms import symptoms
 from hetero_la.testing.matrices import generate
 
 
@@ -101,6 +102,73 @@ def test_a_fit_is_judged_by_its_worst_error() -> None:
     assert transfers._fitted("copy", [*rows, {"bytes": 1e8, "seconds": 1.0}])["worst error"] > 0.5
 
 
+# --- what looks sick
+
+
+def sick(**rows: list[dict[str, Any]]) -> list[str]:
+    return symptoms(rows, {})
+
+
+def test_a_healthy_machine_has_no_symptoms() -> None:
+    fit = [
+        {"table": "fit", "what": what, "beta": 55e9}
+        for what in ("host to GPU, pinned", "GPU to host, pinned")
+    ]
+    slot = {"table": "slot", "lanes": 16, "most lanes": 16, "bytes/s": 64e9}
+    copies = {"table": "copies", "place": "GPU", "bytes/s": 3.0e12, **timed(1e-3)}
+    pins = {"table": "pins", "place": "GPU", "bytes/s": 3.35e12}
+    assert sick(transfers=[*fit, slot], memory=rows_of_memory(), bandwidth=[copies, pins]) == []
+    assert symptoms({}, {"NVIDIA H200": 0.93}) == []
+
+
+def test_a_slow_link_is_noticed() -> None:
+    up = {"table": "fit", "what": "host to GPU, pinned", "beta": 12e9}
+    down = {"table": "fit", "what": "GPU to host, pinned", "beta": 50e9}
+    slot = {"table": "slot", "lanes": 8, "most lanes": 16, "bytes/s": 64e9}
+    assert sick(transfers=[up, down, slot]) == [
+        "the GPU's slot uses 8 of 16 lanes",
+        "the link host to GPU, pinned, has 12 GB/s, and its slot 64 GB/s",
+        "the link host to GPU, pinned, has 12 GB/s, less than half of the way back",
+    ]
+    pairs = [
+        {"table": "pairs", "from": i, "to": j, "bytes/s": 4e10 if (i, j) == (0, 2) else 2e11}
+        for i in range(3) for j in range(3) if i != j
+    ]  # fmt: skip
+    assert sick(transfers=pairs) == ["GPU 0 to GPU 2 has 40 GB/s, and others 200 GB/s"]
+
+
+def test_a_small_cache_a_slow_memory_and_a_low_clock_are_noticed() -> None:
+    said = {"table": "said", "what": "second cache", "bytes": 2**27}
+    (cache,) = sick(memory=[*rows_of_memory(), said])
+    assert cache == "the second cache of the GPU holds 33.6 MB, and CUDA says 134 MB"
+    copies = {"table": "copies", "place": "GPU", "bytes/s": 1e12, **timed(1e-3)}
+    (slow,) = sick(bandwidth=[copies, {"table": "pins", "bytes/s": 3e12}])
+    assert slow == "copies in the GPU's memory have 1 TB/s, and its pins 3 TB/s"
+    rate = {"table": "instructions", "instruction": "FMA, float32", "best": 30e12, "peak": 60e12}
+    (low,) = sick(pipeline=[rate])
+    assert low.startswith("FMA, float32 has 30 Tflop/s, and 60 Tflop/s at the highest clock")
+
+
+def test_slow_launches_and_a_busy_machine_are_noticed() -> None:
+    row = {"table": "times", "place": "GPU", "way": "driver", "what": "synchronized"}
+    assert sick(launch=[row | timed(1e-4)]) == [
+        "a launch takes 100 µs, with the wait for its end"
+    ]  # fmt: skip
+    (busy,) = sick(blas12=[{**timed(1.0), "most": 2.5}, timed(1.0)])
+    assert busy.startswith("the machine is busy: of 2 measurements 1 have a sample")
+
+
+def test_a_slot_is_read_from_the_system(tmp_path: Path) -> None:
+    folder = tmp_path / "0000:1a:00.0"
+    folder.mkdir()
+    said = {"current_link_width": "8", "max_link_width": "16", "max_link_speed": "32.0 GT/s PCIe"}
+    for name, text in said.items():
+        (folder / name).write_text(text + "\n")
+    found = transfers.slot("0000:1A:00.0", tmp_path)
+    assert found == {"table": "slot", "lanes": 8, "most lanes": 16, "bytes/s": 64e9}
+    assert transfers.slot("0000:1B:00.0", tmp_path) is None
+
+
 # --- what is found and drawn of a GPU, from made-up rows
 
 
@@ -126,7 +194,7 @@ def test_the_fewest_warps_that_fill_a_pipeline() -> None:
     rows = rows_of_pipeline()
     assert rows[-1]["warps, 8 chains"] == 2
     assert rows[-1]["warps, 1 chain"] is None
-    assert "2 warps of 8 chains reach 90 %" in pipeline.find(rows)[0]
+    assert "90 % of that takes 2 warps of 8 chains" in pipeline.find(rows)[0]
 
 
 def rows_of_barrier() -> list[dict[str, Any]]:
@@ -175,6 +243,9 @@ def rows_of_memory() -> list[dict[str, Any]]:
             rows.append(
                 {"table": "lines", "space": space, "stride": stride, "cycles": cycles, **found}
             )
+    for stride in (2**k for k in range(14, 24)):
+        seconds = 1e-7 * (1 + 2 * min(stride, 2**21) / 2**21)
+        rows.append({"table": "pages", "stride": stride, "cycles": 1, **timed(seconds)})
     rows += [
         {"table": "latency", "space": space, "bytes": 2**14, "stride": 4, "cycles": 25,
          **timed(1e-8)} for space in ("shared", "local")
@@ -183,12 +254,13 @@ def rows_of_memory() -> list[dict[str, Any]]:
 
 
 def test_caches_and_lines_are_read_off() -> None:
-    first, second, cpu, *lines = memory.find(rows_of_memory())
+    first, second, cpu, *lines, page = memory.find(rows_of_memory())
     assert first == (
         "Through all caches: 15 ns up to 262 kB, 100 ns up to 33.6 MB, 350 ns beyond."
     )  # fmt: skip
     assert second == "Past the first cache: 100 ns up to 33.6 MB, 350 ns beyond."
     assert cpu == "Gathers on the CPU: 1 ns beyond."
+    assert page == "Addresses are looked up by pages of 2.1 MB."
     assert len(lines) == 2
     assert all(line.endswith("fetch 32 bytes at a time.") for line in lines)
 

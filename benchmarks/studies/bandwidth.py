@@ -16,7 +16,13 @@ import numpy as np
 
 from hetero_la.cli.main import main
 from hetero_la.studies.common.columns import SECONDS, WORD, percent, rate
-from hetero_la.studies.common.cuda import cuda_source, kernel, launch, multiprocessors
+from hetero_la.studies.common.cuda import (
+    bandwidth_of_pins,
+    cuda_source,
+    kernel,
+    launch,
+    multiprocessors,
+)  # fmt: skip
 from hetero_la.studies.common.plots import bars, finish, line, panels
 from hetero_la.studies.common.study import (
     Row,
@@ -134,12 +140,14 @@ def measure(run: StudyRun) -> Iterator[Row]:
             })  # fmt: skip
         best = max(row["bytes/s"] for row in rows)
         yield from ({**row, "of best": row["bytes/s"] / best} for row in rows)
+    if run.gpus:
+        yield {"table": "pins", "place": "GPU", "bytes/s": bandwidth_of_pins()}
 
 
 def find(rows: Rows) -> list[str]:
     """Say what aligned copies reach, and what is left of it by stride and in rows."""
     found = []
-    for place in reversed(values_of(rows, "place")):
+    for place in reversed(values_of(rows_of(rows, "copies"), "place")):
         shown = rows_of(rows, "copies", place=place)
         best = max(shown, key=lambda row: row["bytes/s"])
         worst = min(shown, key=lambda row: row["bytes/s"])
@@ -160,14 +168,14 @@ def find(rows: Rows) -> list[str]:
 def draw(figure: Any, rows: Rows) -> None:
     """Draw rates over stride by words, and of the other copies as bars."""
     strided, others = panels(figure, 2)
-    series = [(p, w) for p in values_of(rows, "place") for w in WORDS]
+    series = [(p, w) for p in ("CPU", "GPU") for w in WORDS]
     for i, (place, bytes_each) in enumerate(series):
         shown = rows_of(rows, "copies", what="strided", place=place, word=bytes_each)
         drawn = [{**row, "GB/s": row["bytes/s"] / 1e9} for row in shown]
         if drawn:
             line(strided, drawn, "stride", "GB/s", f"{place}, {bytes_each} bytes", i)
     finish(strided, "strided reads", "stride, words", "GB/s")
-    copies = [row for row in rows if row["what"] != "strided"]
+    copies = [row for row in rows_of(rows, "copies") if row["what"] != "strided"]
     labels = [f"{row['place']}, {row['what']}, {row['word']} bytes" for row in copies]
     colours = [["CPU", "GPU"].index(row["place"]) for row in copies]
     bars(others, labels, [row["bytes/s"] / 1e9 for row in copies], colours, logarithmic=True)
@@ -185,6 +193,8 @@ STUDY = Study(
             {"place": WORD, "what": WORD, "word": str, "stride": str, **SECONDS,
              "bytes/s": rate("B/s"), "of best": percent},
         ),
+        StudyTable("pins", "the memory's clock by its width, as CUDA says",
+                   {"place": WORD, "bytes/s": rate("B/s")}),
     ),
     sizes={
         "bytes": {"CPU": 2**26, "GPU": 2**28}, "strides": [1, 2, 4, 8, 16, 32, 64, 256, 1024, 4096],

@@ -22,11 +22,10 @@ from hetero_la.studies.common.columns import SECONDS, WORD, rate
 from hetero_la.studies.common.cuda import (
     attribute,
     capability,
-    clock_hertz,
     cuda_source,
     kernel,
     launch,
-    multiprocessors,
+    peak,
 )  # fmt: skip
 from hetero_la.studies.common.plots import finish, panels, style
 from hetero_la.studies.common.study import (
@@ -46,8 +45,6 @@ FORMS = ("NN", "NT", "TN", "TT")
 DTYPES = ("float32", "float64")
 _C_TYPES = {"float32": "float", "float64": "double"}
 _MOST_SHARED, _MOST_SUMS, _POINTS = 48 * 1024, 64, 100
-#: Fused multiply-adds of a multiprocessor in a cycle, without tensor cores, by capability.
-_UNITS = {"float32": {70: 64, 75: 64, 80: 64, 90: 128}, "float64": {70: 32, 80: 32, 90: 64}}
 _MOST_DYNAMIC_SHARED = 8  #: CUDA's number of the attribute
 #: Orders that are no multiples of anything, and one that is.
 CHECKED = ((128, 128, 64), (97, 65, 33))
@@ -277,12 +274,6 @@ def _row(
     }  # fmt: skip
 
 
-def peak(dtype: str) -> float | None:
-    """Return the flop/s of the current GPU without tensor cores at its highest clock, if known."""
-    units = _UNITS[dtype].get(capability() // 10 * 10)
-    return None if units is None else 2 * units * multiprocessors() * clock_hertz()
-
-
 def _on_gpu(run: StudyRun, dtype: str) -> Iterator[Row]:
     """Yield products of one type on the GPU: tuning, forms, sizes."""
     bench, itemsize = _Bench(run, dtype), np.dtype(dtype).itemsize
@@ -355,11 +346,10 @@ def find(rows: Rows) -> list[str]:
     """Say how near the kernels come to cuBLAS, and what they are."""
     found = []
     for place, dtype in ((place, dtype) for place in ("GPU", "CPU") for dtype in DTYPES):
-        shown = rows_of(rows, "products", place=place, type=dtype)
-        n = max((row["n"] for row in shown), default=0)
-        best = {
-            row["who"]: row for row in rows_of(shown, "products", n=n, form="NN")
-        }  # fmt: skip
+        shown = rows_of(rows, "products", place=place, type=dtype, form="NN")
+        # A size without a ragged end, if there is one.
+        n = max(values_of(shown, "n"), key=lambda n: (n % 32 == 0, n), default=0)
+        best = {row["who"]: row for row in rows_of(shown, "products", n=n)}
         if place == "CPU" and best:
             speed = in_units(best["BLAS"]["flop/s"], "flop/s")
             found.append(f"The CPU's BLAS has {speed} in {dtype} at n = {n}.")

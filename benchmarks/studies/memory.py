@@ -37,6 +37,7 @@ from hetero_la.studies.common.timing import samples, spread
 from hetero_la.tiles.arrays.counted import in_bytes, in_seconds
 
 CACHED, SECOND = "through all caches", "past the first cache"
+_PAGES = "pages of addresses"
 _LOADS = {CACHED: "ca", SECOND: "cg"}
 SOURCES = tuple(cuda_source("chase", f"CACHE={letters}") for letters in _LOADS.values())
 _WORD = 8
@@ -148,6 +149,13 @@ def _chases(run: StudyRun) -> Iterator[Row]:
             pointers, places = ring(_WITHIN_SECOND, stride, cupy)
             found = _chase(function, pointers, places, stride, run.sizes["chases"])
             yield {"table": "lines", "space": space, "stride": stride, **found}
+    function = kernel(SOURCES[0], "chase_global")
+    for stride in (2**k for k in range(14, 24)):
+        size = run.sizes["pages"] * stride
+        if size <= free // 2:
+            pointers, places = ring(size, stride, cupy)
+            found = _chase(function, pointers, places, stride, run.sizes["chases"])
+            yield {"table": "pages", "bytes": size, "stride": stride, **found}
     pointers, places = ring(_PLACES * _WORD, _WORD, cupy)
     for space in ("shared", "local"):
         function = kernel(SOURCES[0], f"chase_{space}")
@@ -200,6 +208,11 @@ def read_off(rows: Rows) -> Iterator[Row]:
         lines = rows_of(rows, "lines", space=space)
         length = line_length([row["stride"] for row in lines], [row["seconds"] for row in lines])
         yield {"table": "lengths", "space": space, "bytes": length}
+    pages = rows_of(rows, "pages")
+    seconds = [row["seconds"] for row in pages]
+    if len(pages) > 2 and seconds[-1] > _RISE * seconds[0]:
+        length = line_length([row["stride"] for row in pages], seconds)
+        yield {"table": "lengths", "space": _PAGES, "bytes": length}
 
 
 def find(rows: Rows) -> list[str]:
@@ -216,7 +229,12 @@ def find(rows: Rows) -> list[str]:
         if texts:
             found.append(f"{space[0].upper()}{space[1:]}: {', '.join(texts)}.")
     for row in rows_of(rows, "lengths"):
-        found.append(f"Loads {row['space']} fetch {in_bytes(row['bytes'])} at a time.")
+        size = in_bytes(row["bytes"])
+        found.append(
+            f"Addresses are looked up by pages of {size}."
+            if row["space"] == _PAGES
+            else f"Loads {row['space']} fetch {size} at a time."
+        )
     return found or ["Gathers show no steps here: the sizes are too few."]
 
 
@@ -254,7 +272,8 @@ STUDY = Study(
             "levels", "levels of memory, as the steps of latencies show them",
             {"space": WORD, "stride": str, "level": str, "capacity": BYTES, "latency": in_seconds},
         ),
-        StudyTable("lengths", "bytes that a load fetches", {"space": WORD, "bytes": BYTES}),
+        StudyTable("lengths", "bytes that a load fetches, and of a page",
+                   {"space": WORD, "bytes": BYTES}),
         StudyTable("said", "what CUDA says", {"what": WORD, "bytes": BYTES}),
         StudyTable(
             "latency", "steps of a pointer chase",
@@ -262,15 +281,17 @@ STUDY = Study(
         ),
         StudyTable("lines", "the same over the stride",
                    {"space": WORD, "stride": BYTES, "cycles": number(), **SECONDS}),
+        StudyTable("pages", "over the stride, of so few places that the second cache holds them",
+                   {"bytes": BYTES, "stride": BYTES, "cycles": number(), **SECONDS}),
         StudyTable("gather", "an element of a random gather on the CPU",
                    {"bytes": BYTES, **SECONDS}),
     ),
     sizes={
-        "sizes": _SIZES, "strides": [128, 4096, 2**16, 2**21], "chases": 5,
+        "sizes": _SIZES, "strides": [128, 4096, 2**16, 2**21], "chases": 5, "pages": 4096,
         "arrays": [2**k for k in range(12, 29)], "gathered": 2**16,
     },
     quick={
-        "sizes": [2**14, 2**16, 2**24], "strides": [128], "chases": 2,
+        "sizes": [2**14, 2**16, 2**24], "strides": [128], "chases": 2, "pages": 64,
         "arrays": [2**13, 2**15, 2**24], "gathered": 2**13,
     },
     measure=measure,

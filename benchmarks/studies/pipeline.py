@@ -23,6 +23,7 @@ from hetero_la.studies.common.cuda import (
     kernel,
     launch,
     multiprocessors,
+    peak,
 )  # fmt: skip
 from hetero_la.studies.common.plots import finish, heat_map, panels
 from hetero_la.studies.common.study import (
@@ -35,7 +36,7 @@ from hetero_la.studies.common.study import (
     values_of,
 )  # fmt: skip
 from hetero_la.studies.common.timing import gpu_clock, samples, spread
-from hetero_la.tiles.arrays.counted import in_units
+from hetero_la.tiles.arrays.counted import counted, in_units
 
 _STEPS = 16  #: of a round, in the source
 
@@ -54,9 +55,10 @@ class Operation(NamedTuple):
     sums: int = 1
 
 
+_FMA = "FMA, "
 OPERATIONS = {
-    "FMA, float32": Operation(0, 64, 50, 2.0),
-    "FMA, float64": Operation(1, 64, 50, 2.0),
+    f"{_FMA}float32": Operation(0, 64, 50, 2.0),
+    f"{_FMA}float64": Operation(1, 64, 50, 2.0),
     "rsqrt, float32": Operation(2, 32, 50, 1.0),
     "tensor, float64, 8 x 8 x 4": Operation(3, 512, 80, None, 2),
     "tensor, TF32, 16 x 8 x 8": Operation(4, 2048, 80, None, 4),
@@ -102,7 +104,8 @@ def measure(run: StudyRun) -> Iterator[Row]:
                 rows.append(_timed(name, operation, chains, warps, run.sizes["rounds"]))
         best = max(row["flop/s"] for row in rows)
         yield from ({**row, "of best": row["flop/s"] / best} for row in rows)
-        yield _summary(name, rows, best)
+        of_units = peak(name.removeprefix(_FMA)) if name.startswith(_FMA) else None
+        yield _summary(name, rows, best) | {"peak": of_units}
 
 
 def _timed(name: str, operation: Operation, chains: int, warps: int, rounds: int) -> Row:
@@ -152,7 +155,7 @@ def find(rows: Rows) -> list[str]:
             f"it, and {in_units(row['best'], 'flop/s')} at best"
         )
         if few := row[f"warps, {CHAINS[-1]} chains"]:
-            text += f"; {few} warps of {CHAINS[-1]} chains reach 90 % of that"
+            text += f"; 90 % of that takes {counted(few, 'warp')} of {CHAINS[-1]} chains"
         found.append(text + ".")
     return found
 
@@ -186,7 +189,7 @@ STUDY = Study(
             "instructions", "cycles from one instruction to the next that needs it; fewest warps "
             "of a multiprocessor with 90 % of the best rate",
             {"instruction": WORD, "latency": number(), "best": rate("flop/s"),
-             "warps, 1 chain": str, f"warps, {CHAINS[-1]} chains": str},
+             "peak": rate("flop/s"), "warps, 1 chain": str, f"warps, {CHAINS[-1]} chains": str},
         ),
         StudyTable(
             "map", "all",

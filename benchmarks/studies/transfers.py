@@ -121,8 +121,26 @@ def measure(run: StudyRun) -> Iterator[Row]:
             yield _fitted(what, rows_of(rows, "times", what=what))
     if run.has_gpus(1, "copies to and from a GPU"):
         yield from _worth_moving(run.sizes["order"])
+        yield from _slots()
     if run.has_gpus(2, "several GPUs at once, and copies between GPUs"):
         yield from _between_gpus(run)
+
+
+def slot(address: str, devices: Path = Path("/sys/bus/pci/devices")) -> Row | None:
+    """Return the PCI Express slot of a GPU: lanes in use, lanes that there are, most bytes/s.
+
+    None where the system does not say.
+    """
+    try:
+        lanes, most, speed = (
+            float((devices / address.lower() / name).read_text().split()[0])
+            for name in ("current_link_width", "max_link_width", "max_link_speed")
+        )
+    except (OSError, ValueError, IndexError):
+        return None
+    # A transfer is a bit on each lane.
+    most_bytes = 1e9 * speed * most / 8
+    return {"table": "slot", "lanes": int(lanes), "most lanes": int(most), "bytes/s": most_bytes}
 
 
 def _fitted(what: str, rows: Rows) -> Row:
@@ -133,6 +151,14 @@ def _fitted(what: str, rows: Rows) -> Row:
         "table": "fit", "what": what, "alpha": link.latency, "beta": link.bandwidth,
         "worst error": max(errors),
     }  # fmt: skip
+
+
+def _slots() -> Iterator[Row]:
+    """Yield the slot of the current GPU, if it is known."""
+    import cupy
+
+    if (found := slot(cupy.cuda.Device().pci_bus_id)) is not None:
+        yield found
 
 
 def _worth_moving(n: int) -> Iterator[Row]:
@@ -248,6 +274,8 @@ STUDY = Study(
             "worth", "a matrix on the way",
             {"what": WORD, "n": str, **SECONDS, "per byte": rate("s")},
         ),
+        StudyTable("slot", "the GPU's slot, as the system says",
+                   {"lanes": str, "most lanes": str, "bytes/s": rate("B/s")}),
         StudyTable("pairs", "between GPUs", {"from": str, "to": str, **_TIMED}),
         StudyTable("together", "from the host to several GPUs at once", {"GPUs": str, **_TIMED}),
     ),

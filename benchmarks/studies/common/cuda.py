@@ -9,6 +9,11 @@ from typing import Any
 from hetero_la.tiles.kernels.gpu.sources import Source, module
 
 FOLDER = Path(__file__).parents[1] / "cuda"
+#: Fused multiply-adds of a multiprocessor in a cycle, without tensor cores, by capability.
+_UNITS = {
+    "float32": {70: 64, 75: 64, 80: 64, 86: 128, 89: 128, 90: 128},
+    "float64": {70: 32, 75: 2, 80: 32, 86: 2, 89: 2, 90: 64},
+}
 
 
 def cuda_source(file: str, *defines: str) -> Source:
@@ -43,9 +48,17 @@ def multiprocessors() -> int:
     return attribute("MultiProcessorCount")
 
 
-def clock_hertz() -> float:
-    """Return the highest clock of the current GPU's multiprocessors, as CUDA says."""
-    return 1e3 * attribute("ClockRate")
+def peak(dtype: str) -> float | None:
+    """Return the flop/s of the current GPU without tensor cores at its highest clock, if known."""
+    units = _UNITS[dtype].get(capability())
+    hertz = 1e3 * attribute("ClockRate")
+    return None if units is None else 2 * units * multiprocessors() * hertz
+
+
+def bandwidth_of_pins() -> float:
+    """Return the bytes/s of the current GPU's memory by its clock and its width, as CUDA says."""
+    transfers = 2 * 1e3 * attribute("MemoryClockRate")
+    return transfers * attribute("GlobalMemoryBusWidth") / 8
 
 
 def capability() -> int:
@@ -57,4 +70,12 @@ def attribute(name: str) -> int:
     """Return an attribute of the current GPU, as ``"L2CacheSize"`` in bytes."""
     import cupy
 
-    return int(cupy.cuda.Device().attributes[name])
+    return int(_attributes(cupy.cuda.Device().id)[name])
+
+
+@functools.cache
+def _attributes(device: int) -> dict[str, int]:
+    """Return all attributes of a GPU, which takes longer than a launch."""
+    import cupy
+
+    return dict(cupy.cuda.Device(device).attributes)

@@ -72,10 +72,14 @@ def samples(
     >>> len(samples(lambda: None, count=3, least=1e-4))
     3
     """
-    clock(call, 1)
-    once = max(clock(call, 1), 1e-9)
-    calls = min(max(int(least / once), 1), _MOST_CALLS)
+    calls = _calls(call, clock, least)
     return [clock(call, calls) / calls for _ in range(count)]
+
+
+def _calls(call: Call, clock: Clock, least: float) -> int:
+    """Warm up; return the number of calls that take so many seconds, about."""
+    clock(call, 1)
+    return min(max(int(least / max(clock(call, 1), 1e-9)), 1), _MOST_CALLS)
 
 
 def in_turns(
@@ -88,10 +92,11 @@ def in_turns(
     >>> {name: len(found) for name, found in in_turns({"a": int, "b": list}, count=2).items()}
     {'a': 2, 'b': 2}
     """
+    calls = {name: _calls(call, clock, LEAST) for name, call in contenders.items()}
     found: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(count):
         for name, call in contenders.items():
-            found[name] += samples(call, clock, 1)
+            found[name].append(clock(call, calls[name]) / calls[name])
     return found
 
 
