@@ -85,7 +85,7 @@ def test_a_wrong_factor_is_noticed() -> None:
 @pytest.mark.parametrize("routine", panels.ROUTINES)
 def test_a_panel_is_factored_as_lapack_does(routine: str) -> None:
     given = panels.random_panel(routine, 60, 8)
-    panel = panels.Panel(routine, CpuDevice(), given)
+    panel = panels.PanelRuns(routine, CpuDevice(), given)
     assert panel.seconds() > 0
     reference = {
         "lu": lambda: scipy.linalg.lu_factor(given)[0],

@@ -54,7 +54,7 @@ def counters_of(run: StudyRun) -> dict[str, Joules]:
     return found
 
 
-class Contender:
+class RepeatedRuns:
     """Someone who factors a matrix in place.
 
     Parameters
@@ -91,16 +91,16 @@ class Contender:
         return seconds_of(complete)
 
 
-def _on_cpu(problem: Factorization, n: int) -> dict[str, Contender]:
+def _on_cpu(problem: Factorization, n: int) -> dict[str, RepeatedRuns]:
     a = problem.host_matrix(n)
     ours = partial(problem.factor, overwrite_a=True, check_finite=False)
     return {
-        "CPU, SciPy": Contender(problem, a, problem.scipy),
-        "CPU, hetero_la": Contender(problem, a, ours),
+        "CPU, SciPy": RepeatedRuns(problem, a, problem.scipy),
+        "CPU, hetero_la": RepeatedRuns(problem, a, ours),
     }
 
 
-def _on_gpu(problem: Factorization, n: int, cluster: hetero_la.Cluster) -> dict[str, Contender]:
+def _on_gpu(problem: Factorization, n: int, cluster: hetero_la.Cluster) -> dict[str, RepeatedRuns]:
     import cupy
 
     a = cupy.empty((n, n), order="F")
@@ -110,14 +110,14 @@ def _on_gpu(problem: Factorization, n: int, cluster: hetero_la.Cluster) -> dict[
     ours = partial(problem.factor, overwrite_a=True, check_finite=False, **lower)
     hybrid = partial(ours, client=cluster, panel="cpu")
     return {
-        "GPU, hetero_la": Contender(problem, a, ours, wait),
-        "GPU, cuSOLVER": Contender(problem, a, problem.cusolver, wait),
-        "GPU, panels on the CPU": Contender(problem, a, hybrid, wait),
+        "GPU, hetero_la": RepeatedRuns(problem, a, ours, wait),
+        "GPU, cuSOLVER": RepeatedRuns(problem, a, problem.cusolver, wait),
+        "GPU, panels on the CPU": RepeatedRuns(problem, a, hybrid, wait),
     }
 
 
 def _measured(
-    run: StudyRun, counters: Mapping[str, Joules], n: int, who: str, one: Contender
+    run: StudyRun, counters: Mapping[str, Joules], n: int, who: str, one: RepeatedRuns
 ) -> Row:
     """Return the row of a contender, with its power over time."""
     run.report(f"{one.problem.routine}, {who}, n = {n}")

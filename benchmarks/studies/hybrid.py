@@ -48,7 +48,7 @@ SCIPY = "SciPy"
 
 
 @dataclass
-class Contender:
+class HybridWay:
     """A way to run, and the plan that it followed the last time."""
 
     where: str
@@ -73,11 +73,11 @@ class Contender:
 
 def _contenders(
     problem: Factorization, a: Any, gpu: bool, cluster: hetero_la.Cluster
-) -> list[Contender]:
+) -> list[HybridWay]:
     """Return the ways to factor a matrix of the host."""
     common = {"client": cluster, "check_finite": False}
     found = [
-        Contender(HOST, panel, partial(problem.factor, a, panel=panel, **common))
+        HybridWay(HOST, panel, partial(problem.factor, a, panel=panel, **common))
         for panel in PANELS
     ]
     if gpu:
@@ -85,7 +85,7 @@ def _contenders(
 
         on_gpu = cupy.asarray(a, order="F")
         found += [
-            Contender(RESIDENT, panel, partial(problem.factor, on_gpu, panel=panel, **common))
+            HybridWay(RESIDENT, panel, partial(problem.factor, on_gpu, panel=panel, **common))
             for panel in PANELS[:2]
         ]
     return found
@@ -120,7 +120,7 @@ def measure(run: StudyRun) -> Iterator[Row]:
 
 
 def _rows(
-    run: StudyRun, problem: Factorization, a: Any, threads: int, contenders: list[Contender],
+    run: StudyRun, problem: Factorization, a: Any, threads: int, contenders: list[HybridWay],
     both: float,
 ) -> Iterator[Row]:  # fmt: skip
     """Yield the rows of contenders, and of SciPy on as many threads, which take turns."""

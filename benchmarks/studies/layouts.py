@@ -50,7 +50,7 @@ COPIED, TURNED = "copied", "turned"
 _OPTIONS = KernelOptions()
 
 
-class Place:
+class ArraysPlace:
     """A device, and NumPy or CuPy for its arrays."""
 
     def __init__(self, gpu: bool) -> None:
@@ -81,7 +81,7 @@ class Place:
             self.xp.cuda.Device().synchronize()
 
 
-def _swaps(run: StudyRun, place: Place) -> Iterator[Row]:
+def _swaps(run: StudyRun, place: ArraysPlace) -> Iterator[Row]:
     """Yield rates of the ways to swap rows; of each, the bytes of rows that move count."""
     width = run.sizes["swaps"]
     rng = np.random.default_rng(1)
@@ -112,7 +112,7 @@ def _gather(a: Any, to: Any, whence: Any) -> None:
     a[to] = a[whence]
 
 
-def _check_swaps(place: Place, a: Any, rows: Any, given: tuple[Any, ...]) -> None:
+def _check_swaps(place: ArraysPlace, a: Any, rows: Any, given: tuple[Any, ...]) -> None:
     """Raise unless the kernel and the net permutation swap rows as LAPACK's loop does."""
     pivots, ipiv, net, to, whence = given
     given_rows, wanted = a.copy(), a.copy()
@@ -128,13 +128,13 @@ def _check_swaps(place: Place, a: Any, rows: Any, given: tuple[Any, ...]) -> Non
             raise AssertionError("rows are not where they belong")
 
 
-def _swap_row(place: Place, way: str, n: int, swap: Call, moved: int) -> Row:
+def _swap_row(place: ArraysPlace, way: str, n: int, swap: Call, moved: int) -> Row:
     found = spread(samples(swap, place.clock))
     rate_of = moved / found["seconds"]
     return {"table": "swaps", "place": place.name, "way": way, "n": n, **found, "bytes/s": rate_of}
 
 
-def _turning(run: StudyRun, place: Place) -> Iterator[Row]:
+def _turning(run: StudyRun, place: ArraysPlace) -> Iterator[Row]:
     """Yield rates of a copy, and of one that turns a row-major matrix."""
     for n in run.sizes[f"{place.name} orders"]:
         run.report(f"turning, {place.name}, n = {n}")
@@ -151,7 +151,7 @@ def _turning(run: StudyRun, place: Place) -> Iterator[Row]:
             }  # fmt: skip
 
 
-def _padding(run: StudyRun, place: Place) -> Iterator[Row]:
+def _padding(run: StudyRun, place: ArraysPlace) -> Iterator[Row]:
     """Yield times of swaps, an update and a whole LU, over the padding of columns."""
     n, width = run.sizes[f"{place.name} padded"], run.sizes["swaps"]
     runs = ResidentRuns(LU, n, place.name == "GPU")
@@ -172,7 +172,7 @@ def _padding(run: StudyRun, place: Place) -> Iterator[Row]:
         }  # fmt: skip
 
 
-def _lu(place: Place, runs: ResidentRuns, plan: Plan, given: tuple[Any, Any]) -> float:
+def _lu(place: ArraysPlace, runs: ResidentRuns, plan: Plan, given: tuple[Any, Any]) -> float:
     """Return the seconds of a plan's run in a padded matrix, which gets the entries of another."""
     a, entries = given
     a[...] = entries
@@ -182,7 +182,7 @@ def _lu(place: Place, runs: ResidentRuns, plan: Plan, given: tuple[Any, Any]) ->
         return seconds_of(lambda: run_inline(Runner(job, 0, runs.device, storage)))
 
 
-def _inputs(run: StudyRun, place: Place) -> Iterator[Row]:
+def _inputs(run: StudyRun, place: ArraysPlace) -> Iterator[Row]:
     """Yield times of `lu_factor` for matrices of both orders, in turns."""
     for n in run.sizes[f"{place.name} orders"]:
         run.report(f"lu_factor, {place.name}, n = {n}")
@@ -201,7 +201,7 @@ def measure(run: StudyRun) -> Iterator[Row]:
     """Measure swaps, turning, padding and whole factorizations, on the CPU and on a GPU."""
     gpus = [False, True] if run.has_gpus(1, "the same on a GPU") else [False]
     for gpu in gpus:
-        place = Place(gpu)
+        place = ArraysPlace(gpu)
         with place.device.activate():
             for part in (_swaps, _turning, _padding, _inputs):
                 yield from part(run, place)

@@ -69,7 +69,7 @@ def flops(routine: str, n: int, width: int) -> float:
     return (2 if routine == "qr" else 1) * (n * width**2 - width**3 / 3)
 
 
-class Panel:
+class PanelRuns:
     """A panel on a device, and the calls that factor it.
 
     Parameters
@@ -140,12 +140,12 @@ def check(routine: str, given: np.ndarray, found: np.ndarray, reference: np.ndar
         raise AssertionError(f"{routine} of a panel of {given.shape} is wrong")
 
 
-def _with_threads(threads: int, panel: Panel) -> float:
+def _with_threads(threads: int, panel: PanelRuns) -> float:
     with threadpool_limits(threads, "blas"):
         return panel.seconds()
 
 
-def _back(threads: int, on_cpu: Panel, on_gpu: Panel) -> float:
+def _back(threads: int, on_cpu: PanelRuns, on_gpu: PanelRuns) -> float:
     """Return the seconds of a panel on a GPU that the CPU factors, with its way."""
     gpu, there, here = on_gpu.device, on_gpu.given, on_cpu.array
 
@@ -163,7 +163,7 @@ def _contenders(
     routine: str, given: np.ndarray, threads: list[int], gpu: Device | None
 ) -> dict[str, Callable[[], float]]:
     """Return who factors a panel, with what runs it once; all are checked."""
-    on_cpu = Panel(routine, CpuDevice(pinned=gpu is not None), given)
+    on_cpu = PanelRuns(routine, CpuDevice(pinned=gpu is not None), given)
     on_cpu.seconds()
     reference = on_cpu.result.copy()
     found: dict[str, Callable[[], float]] = {
@@ -172,7 +172,7 @@ def _contenders(
     }
     if gpu is None:
         return found
-    ours = Panel(routine, gpu, given)
+    ours = PanelRuns(routine, gpu, given)
     ours.seconds()
     check(routine, given, ours.result.get(), reference)
     found[BACK] = partial(_back, max(threads), on_cpu, ours)
