@@ -130,7 +130,9 @@ def _rows(
         with threadpool_limits(threads, "blas"):
             return seconds_of(lambda: problem.scipy(a))
 
-    taken = seconds_in_turns({**timed, SCIPY: by_scipy}, run.sizes["turns"])
+    if len(a) <= run.sizes["SciPy"]:
+        timed[SCIPY] = by_scipy
+    taken = seconds_in_turns(timed, run.sizes["turns"])
     common = {"table": "runs", "routine": problem.routine, "n": len(a), "threads": threads}
     for one in contenders:
         found = spread(taken[f"{one.where}, {one.panel}"])
@@ -139,9 +141,10 @@ def _rows(
             **common, "where": one.where, "panels": one.panel, **found, "flop/s": speed,
             "CPU columns": one.cpu_share, "of both updates": speed / both,
         }  # fmt: skip
-    found = spread(taken[SCIPY])
-    speed = problem.flops(len(a)) / found["seconds"]
-    yield {**common, "where": SCIPY, "panels": "cpu", **found, "flop/s": speed}
+    if SCIPY in taken:
+        found = spread(taken[SCIPY])
+        speed = problem.flops(len(a)) / found["seconds"]
+        yield {**common, "where": SCIPY, "panels": "cpu", **found, "flop/s": speed}
 
 
 def find(rows: Rows) -> list[str]:
@@ -213,10 +216,11 @@ STUDY = Study(
     ),
     sizes={
         "threads": [1, 4, usable_cores()], "cpu": [1024, 2048], "gpu": [2048, 4096, 8192, 16384],
-        "update": 8192, "sustained": 1.0, "turns": 3,
+        "SciPy": 4096, "update": 8192, "sustained": 1.0, "turns": 3,
     },
     quick={
-        "threads": [1], "cpu": [256], "gpu": [1024], "update": 512, "sustained": 0.05, "turns": 1
+        "threads": [1], "cpu": [256], "gpu": [1024], "SciPy": 1024, "update": 512,
+        "sustained": 0.05, "turns": 1,
     },
     measure=measure,
     find=find,

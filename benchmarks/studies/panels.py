@@ -339,7 +339,7 @@ STUDY = Study(
         ),
     ),
     sizes={
-        "widths": [32, 64, 128, 256, 512, 1024], "rows": [2**k for k in range(8, 16)], "turns": 5
+        "widths": [32, 64, 128, 256, 512, 1024], "rows": [2**k for k in range(8, 16)], "turns": 3
     },
     quick={"widths": [16, 32], "rows": [64, 256], "turns": 1},
     measure=measure,

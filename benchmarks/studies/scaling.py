@@ -125,7 +125,7 @@ def measure(run: StudyRun) -> Iterator[Row]:
 
 
 def _cases(run: StudyRun, place: str, workers: int) -> Iterator[tuple[str, Factorization, int]]:
-    for problem in FACTORIZATIONS.values():
+    for problem in map(FACTORIZATIONS.__getitem__, run.sizes["routines"]):
         for n in run.sizes[f"strong, {place}"]:
             yield "strong", problem, n
         yield "weak", problem, weak_order(run.sizes[f"weak, {place}"], workers)
@@ -203,12 +203,13 @@ STUDY = Study(
         ),
     ),
     sizes={
-        "workers": [1, 2, 4, 8], "strong, GPU": [16384, 32768], "weak, GPU": 32768,
+        "routines": ["lu", "cholesky", "qr"], "workers": [1, 2, 4, 8],
+        "strong, GPU": [16384, 32768], "weak, GPU": 32768,
         "strong, CPU": [1024, 2048], "weak, CPU": 1024, "runs": 3,
     },
     quick={
-        "workers": [1, 2], "strong, GPU": [2048], "weak, GPU": 2048, "strong, CPU": [192],
-        "weak, CPU": 192, "runs": 1,
+        "routines": ["lu"], "workers": [1, 2], "strong, GPU": [2048], "weak, GPU": 2048,
+        "strong, CPU": [192], "weak, CPU": 192, "runs": 1,
     },
     measure=measure,
     find=find,

@@ -85,9 +85,11 @@ class Factorization:
         >>> bool((a == a.T).all())
         True
         """
-        a = np.random.default_rng(0).standard_normal((n, n)).astype(dtype)
-        a += self.diagonal(n) * np.eye(n, dtype=dtype)
-        return np.asfortranarray((a + a.T) / 2 if self.definite else a)
+        a = np.random.default_rng(0).standard_normal((n, n)).astype(dtype, copy=False)
+        if self.definite:
+            a = (a + a.T) / 2
+            a.flat[:: n + 1] += self.diagonal(n)
+        return a.T  # which is column-major
 
     def fill(self, a: Any) -> None:
         """Make such a matrix in a CuPy array."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 import sys
 import time
@@ -40,8 +41,9 @@ def processes(count: int, *, gpus: bool) -> Iterator[Client]:
             }}
             for i, device in enumerate(seen.split(",")[:count])
         }  # fmt: skip
-        scheduler = {"cls": Scheduler, "options": {"dashboard": False, "host": "127.0.0.1"}}
-        cluster = SpecCluster(workers=workers, scheduler=scheduler)
+        nowhere = {"dashboard": False, "dashboard_address": ":0", "host": "127.0.0.1"}
+        scheduler = {"cls": Scheduler, "options": nowhere}
+        cluster = SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.WARNING)
     else:
         cluster = LocalCluster(count, threads_per_worker=1, dashboard_address=None)
     with cluster, Client(cluster, set_as_default=False) as client, client.as_current():
