@@ -98,6 +98,11 @@ def _add_run_options(parser: argparse.ArgumentParser, names: Sequence[str], *, c
     values.add_workers(who)
     values.add_scheduler(who)
     who.add_argument(
+        "--memory", "--gpu-memory", dest="memory", metavar="SIZE",
+        help="bytes that a run may use on each GPU, as '40 GB', or on the host: where the matrix "
+        "does not fit, only some columns are there at a time (default: all that is free)",
+    )  # fmt: skip
+    who.add_argument(
         "--dashboard-address", metavar="ADDRESS",
         help="show the runs of these workers, live, in a browser, as at 127.0.0.1:8787",
     )  # fmt: skip

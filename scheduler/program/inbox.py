@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import Region
 from hetero_la.scheduler.program.column_runs import ColumnRun
-from hetero_la.scheduler.program.messages import MessageKey, Traffic
+from hetero_la.scheduler.program.messages import MessageKey, Traffic, Visit
 from hetero_la.tiles.kernels.device import Queue
 
 Keys = Sequence[MessageKey]
@@ -24,6 +24,8 @@ class Inbox:
         The receiver.
     owned : collection of int
         Its tile columns.
+    visit : callable, optional
+        Where only some columns are in memory at a time: as of `derive_traffic`.
 
     Attributes
     ----------
@@ -34,9 +36,12 @@ class Inbox:
     """
 
     def __init__(
-        self, graph: TaskGraph, traffic: Traffic, worker: int, owned: frozenset[int]
-    ) -> None:
-        self._values, self._vectors, self._owned = graph.values, graph.vectors(), owned
+        self, graph: TaskGraph, traffic: Traffic, worker: int, owned: frozenset[int],
+        visit: Visit | None = None,
+    ) -> None:  # fmt: skip
+        self._values, self._owned, self._visit = graph.values, owned, visit
+        #: Per-step values that have memory of their own; all, if later visits need them.
+        self._vectors = graph.vectors() if visit is None else set(graph.values)
         self._blocks, self._traffic, self._worker = graph.blocks, traffic, worker
         self.received: dict[MessageKey, int] = {}
         self.returned: set[int] = set()
@@ -54,15 +59,22 @@ class Inbox:
                     tuple(keys),
                     [key for key in keys if self._reads_buffer(key, number)],
                 )
-        needs = []
+        needs: list[tuple[Keys, Keys]] = []
         for run in runs:
             needed, buffered = known.get(run.parts[0].block.number, nothing)
             for part in run.parts[1:]:
                 more = known.get(part.block.number, nothing)
                 needed = [*needed, *(key for key in more[0] if key not in needed)]
                 buffered = [*buffered, *(key for key in more[1] if key not in buffered)]
-            needs.append((needed, buffered))
+            here = run.step, run.parts[0].columns[0]
+            needs.append((needed, [key for key in buffered if self._comes(key, *here)]))
         return needs
+
+    def _comes(self, key: MessageKey, step: int, column: int) -> bool:
+        """Return whether a message comes in the visit of a step's work on a column."""
+        if self._visit is None:
+            return True
+        return self._traffic.messages[key].visit in (-1, self._visit(step, column))
 
     def _reads_buffer(self, key: MessageKey, number: int) -> bool:
         """Return whether a block of tasks reads a message in the buffer of its receive."""
@@ -86,11 +98,15 @@ class Inbox:
                 self.returned.add(region.index)
         return home
 
-    def holder(self, region: Region) -> MessageKey | None:
-        """Return the latest message that has brought a region; a column may come in parts."""
+    def holder(self, region: Region, step: int, column: int) -> MessageKey | None:
+        """Return the latest message that has brought a region; a column may come in parts.
+
+        One that a step's work on a column reads back has come in an earlier visit.
+        """
         for held, key in self._holders.get(region[:2], ()):
             if held.covers(region):
-                return key
+                kept = region.name in self._values
+                return key if kept or self._comes(key, step, column) else None
         return None
 
     def use(self, keys: Iterable[MessageKey], queue: Queue, place: int) -> None:

@@ -220,7 +220,6 @@ def on_workers(client: Client, a: NDArray, chunks: Any) -> da.Array:
     [("several", True), pytest.param("several", False, marks=pytest.mark.exhaustive)],
 )
 def test_blocks_go_from_gpu_to_gpu(gpus: Client, rounds: str, linked: bool) -> None:
-    be_far_apart(gpus)
     if rounds == "several":
         gpus.run(take_little_at_a_time)
     if not linked:  # through the host, but not by Dask
@@ -234,6 +233,7 @@ def test_blocks_go_from_gpu_to_gpu(gpus: Client, rounds: str, linked: bool) -> N
         b = random(N, 5, dtype)
         x, y = on_workers(gpus, a, chunks), on_workers(gpus, b, (50, 5))
         gpus.run(forget_transfers)
+        be_far_apart(gpus)  # before each run: Dask learns from what is moved
         options: dict[str, Any] = {"nb": NB, "client": gpus}
         run = [*hetero_la.lu_factor(x, **options), hetero_la.solve(x, y, **options)]
         lu, piv, solution = gpus.gather(gpus.compute(gpus.persist(run)))

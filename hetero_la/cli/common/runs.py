@@ -37,6 +37,7 @@ _FACTOR_OPTIONS = (
     "inverse_bound",
     "qr_panel",
     "products",
+    "memory",
 )
 
 
