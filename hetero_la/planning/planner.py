@@ -268,12 +268,20 @@ def resume(plan: Plan, workers: tuple[WorkerInfo, ...], step: int) -> Plan:
     return assemble(decided, done=step)
 
 
+def resume_visits(plan: Plan, done: int) -> Plan:
+    """Plan what is left of a run with some columns in memory at a time, from a visit on."""
+    assert plan.groups is not None
+    return assemble(_changed(plan), widths=plan.groups.capacities, visits=done)
+
+
 def assemble(
-    decided: Decisions, done: int = 0, together: int = 1, widths: Sequence[int] = ()
-) -> Plan:
+    decided: Decisions, done: int = 0, together: int = 1, widths: Sequence[int] = (),
+    visits: int = 0,
+) -> Plan:  # fmt: skip
     """Make the plan from all decisions; the steps before `done` are left out.
 
-    With `widths`, the workers' shards have room for so many element columns at a time.
+    With `widths`, the workers' shards have room for so many element columns at a time, and visits
+    to columns before number `visits` are left out.
     """
     layout, team, owners = decided.layout, decided.workers, decided.owners
     # In shared memory only columns that are adjacent in the matrix can be merged into one call.
@@ -290,7 +298,7 @@ def assemble(
             tasks, Placement(tasks, distribution, decided.panel_worker), distribution, len(team),
             depth=decided.lookahead, shared=shared,
             arrival=arrival_steps(decided) if decided.host_arrays and not done else None,
-            checkpoints=_checkpoints(tasks, decided.options, team), groups=groups,
+            checkpoints=_checkpoints(tasks, decided.options, team), groups=groups, done=visits,
         )  # fmt: skip
     graph = PlannedGraph(tasks, decided, distribution)
     return Plan(

@@ -32,6 +32,7 @@ def build_programs(
     arrival: Callable[[int], int] | None = None,
     checkpoints: Sequence[int] = (),
     groups: ColumnGroups | None = None,
+    done: int = 0,
 ) -> tuple[list[Program], Traffic]:
     """Turn a placed graph into one program per worker, and the messages between them.
 
@@ -58,6 +59,8 @@ def build_programs(
         be placed on the owner of its column.
     groups : ColumnGroups, optional
         Groups of columns that are in memory one after the other; None: all columns are.
+    done : int, optional
+        Then, number of the first visit to a group that is still to be done.
     """
     order = StreamedOrder(graph, depth, groups) if groups else Order(graph, depth, arrival)
     visit = order.visit if isinstance(order, StreamedOrder) else None
@@ -88,7 +91,7 @@ def build_programs(
         if isinstance(order, StreamedOrder):
             program.capacity = order.groups.capacities[program.worker]
             program.places = {column: order.groups.places[column] for column in program.columns}
-            stream(program, graph, traffic, order)
+            stream(program, graph, traffic, order, done)
             set_urgencies(program.instructions, order.start)
         else:
             issue_stores_early(program)

@@ -290,6 +290,8 @@ class Program:
         Element columns of its shard, where that has not room for all columns; else 0.
     places : dict
         First element column in the shard of each of the columns, in that case.
+    visits : list of (int, int)
+        In that case, number and end, as a place in `instructions`, of each visit to columns.
     """
 
     worker: int
@@ -300,6 +302,7 @@ class Program:
     results: frozenset[str] = frozenset()
     capacity: int = 0
     places: dict[int, int] = field(default_factory=dict)
+    visits: list[tuple[int, int]] = field(default_factory=list)
 
     def __repr__(self) -> str:
         columns, instructions = len(self.columns), len(self.instructions)

@@ -260,7 +260,9 @@ class MemoryPlan:
         return max(able, key=next_use)
 
 
-def stream(program: Program, graph: TaskGraph, traffic: Traffic, order: StreamedOrder) -> None:
+def stream(
+    program: Program, graph: TaskGraph, traffic: Traffic, order: StreamedOrder, done: int = 0
+) -> None:
     """Give a program the loads and stores of a shard that has not room for all its columns.
 
     Parameters
@@ -270,8 +272,28 @@ def stream(program: Program, graph: TaskGraph, traffic: Traffic, order: Streamed
         left out.
     graph, traffic, order
         See `MemoryPlan`.
+    done : int, optional
+        Number of the first visit that is still to be done; the values of those before are given.
     """
-    _Streaming(program, graph, traffic, order).write()
+    if done:
+        _leave_out(program, order, done)
+    _Streaming(program, graph, traffic, order, done).write()
+
+
+def _leave_out(program: Program, order: StreamedOrder, done: int) -> None:
+    """Leave out the calls of visits before `done`, and the values that they make."""
+    moved: dict[int, int] = {}
+    left: list[Instruction] = []
+    for place, instruction in enumerate(program.instructions):
+        match instruction:
+            case CallKernel(step, first=first) if order.visit(step, first) < done:
+                for region in SPECS[instruction.kind].split(instruction.regions)[1]:
+                    program.values.pop(region[:2], None)
+                continue
+        moved[place] = len(left)
+        instruction.waits = tuple(moved[other] for other in instruction.waits if other in moved)
+        left.append(instruction)
+    program.instructions = left
 
 
 def protect_stored(programs: Sequence[Program]) -> None:
@@ -292,7 +314,7 @@ def protect_stored(programs: Sequence[Program]) -> None:
 
 class _Streaming:
     def __init__(
-        self, program: Program, graph: TaskGraph, traffic: Traffic, order: StreamedOrder
+        self, program: Program, graph: TaskGraph, traffic: Traffic, order: StreamedOrder, done: int
     ) -> None:
         self._program, self._order, self._messages = program, order, traffic.messages
         self._given, self._new = program.instructions, list[Instruction]()
@@ -301,7 +323,9 @@ class _Streaming:
         self._made = graph.made_columns()
         self._current = 0  # visit
         #: Own column -> its latest store, and the visit of that.
-        self._stored: dict[int, tuple[int, int]] = {}
+        self._stored: dict[int, tuple[int, int]] = {
+            column: (-1, done - 1) for column in program.places if order.groups.group[column] < done
+        }
         self._coming: list[_Stay] = []  # read back for calls that are still to be issued
 
     def write(self) -> None:
@@ -311,7 +335,7 @@ class _Streaming:
                 continue
             used = self._uses.get(place, [])
             if isinstance(instruction, CallKernel):
-                self._current = self._order.visit(instruction.step, instruction.first)
+                self._enter(self._order.visit(instruction.step, instruction.first))
                 instruction.buffers = {("A", s.column): s.slot for s in used if s.slot >= 0}
             while self._copies and self._copies[0].first <= place:
                 self._copy(self._copies.popleft())
@@ -329,7 +353,15 @@ class _Streaming:
                     self._store(stay)
             while self._copies and self._may_copy(self._copies[0], place):
                 self._copy(self._copies.popleft())
+        self._enter(-1)
         self._program.instructions = self._new
+
+    def _enter(self, visit: int) -> None:
+        """Note the end of the visit before, where another one begins."""
+        if visit != self._current:
+            if self._new:
+                self._program.visits.append((self._current, len(self._new)))
+            self._current = visit
 
     def _takers(self, stay: _Stay) -> tuple[tuple[MessageKey, int], ...]:
         """Return who must have taken what was in the memory of a stay before."""
@@ -359,7 +391,7 @@ class _Streaming:
         stored = self._stored.get(stay.column)
         if stay.slot < 0 and stored is None and stay.column in self._made:
             return  # it is written before it is read
-        before = stay.after + ([stored[0]] if stored else [])
+        before = stay.after + ([stored[0]] if stored and stored[0] >= 0 else [])
         copy: Instruction
         if stay.slot < 0:
             awaits = self._takers(stay)

@@ -11,7 +11,7 @@ from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.program.calls import CallIndex, CommonDependences, between
 from hetero_la.scheduler.program.checkpoint_cuts import CheckpointCuts
 from hetero_la.scheduler.program.column_runs import ColumnRun
-from hetero_la.scheduler.program.inbox import Inbox
+from hetero_la.scheduler.program.inbox import Inbox, Slots
 from hetero_la.scheduler.program.instructions import (
     CallKernel,
     Instruction,
@@ -27,7 +27,6 @@ from hetero_la.scheduler.program.last_writes import LastWrites
 from hetero_la.scheduler.program.messages import Message, MessageKey, Traffic, Visit
 from hetero_la.scheduler.program.outbox import Outbox
 from hetero_la.scheduler.program.own_columns import OwnColumns
-from hetero_la.scheduler.program.slots import Slots
 from hetero_la.tiles.kernels.device import Queue
 from hetero_la.tiles.kernels.spec import SPECS
 
