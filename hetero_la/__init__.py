@@ -13,6 +13,7 @@ A = L L^H or U^H U                 `cho_factor` (`CholeskyFactors`), `cho_solve`
 A = Q R                            `qr_factor` (`QRFactors`), `qr`, `qr_multiply`
 least squares                      `lstsq`; `lstsq_with_report`
 determinants                       `det`, `slogdet` (`SlogdetResult`)
+matrices in files                  `factor_file` (`FileFactors`)
 where it runs                      `Cluster`, and `available_presets` for it
 predicted steps and time           `plan` (`Plan`)
 what results are worth             `AccuracyReport`, by ``solve(..., report=True)``
@@ -56,6 +57,7 @@ from hetero_la.checks.lazy import provide_lazy_functions
 from hetero_la.configs import available_presets
 from hetero_la.execution.progress import progress
 from hetero_la.execution.report import Report, Timing
+from hetero_la.in_files.factor_file import FileFactors, factor_file
 from hetero_la.linalg import (
     SlogdetResult,
     cho_factor,
@@ -102,6 +104,7 @@ __all__ = [
     "AccuracyReport",
     "CholeskyFactors",
     "Cluster",
+    "FileFactors",
     "LUFactors",
     "Options",
     "Plan",
@@ -115,6 +118,7 @@ __all__ = [
     "cho_solve",
     "cholesky",
     "det",
+    "factor_file",
     "inv",
     "lstsq",
     "lstsq_with_report",

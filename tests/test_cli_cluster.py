@@ -206,6 +206,12 @@ def test_bench_uses_the_cluster(
     assert f"of {scheduler}" in capfd.readouterr().out
     assert used
     assert all(used)
+    assert main([*argv, "--scheduler", scheduler, "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["scheduler"] == scheduler
+    assert found["workers"] == [
+        {"name": "second", "kind": "virtual gpu"}, {"name": "first", "kind": "cpu"}
+    ]  # fmt: skip
 
 
 def test_somebody_else_answers_or_nobody(scheduler: str, capfd: pytest.CaptureFixture[str]) -> None:

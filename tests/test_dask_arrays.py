@@ -15,6 +15,8 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.core import flatten
+from dask.optimization import cull
 from distributed import LocalCluster
 from numpy.linalg import LinAlgError
 from scipy.linalg import LinAlgWarning
@@ -22,6 +24,8 @@ from scipy.linalg import LinAlgWarning
 import hetero_la
 from hetero_la.dask_arrays import bands, lazy_run, permutations
 from hetero_la.dask_arrays.bands import between_diagonals
+from hetero_la.dask_arrays.lazy_run import LazyRun
+from hetero_la.dask_arrays.status import Singular
 from hetero_la.scheduler.on_dask import inputs, run_graph
 from hetero_la.scheduler.placement.workers import calling_thread
 from hetero_la.tiles.arrays.errors import StaleShardError
@@ -460,6 +464,25 @@ def test_singular_factors_come_with_a_warning() -> None:
         warnings.simplefilter("error")
         assert hetero_la.det(x).compute() == 0
         assert hetero_la.slogdet(x).logabsdet.compute() == -np.inf
+
+
+def test_blocks_wait_for_the_check_of_a_run_that_may_fail() -> None:
+    def waiting(factors: da.Array) -> list[bool]:
+        tasks = factors.dask.to_dict()
+        return [
+            any("-check-" in str(needed) for needed in cull(tasks, [key])[0])
+            for key in flatten(factors.__dask_keys__())
+        ]
+
+    x = chunked(positive(40), 13)
+    options: dict[str, Any] = {"nb": NB}
+    never, last = LazyRun("qr", x, **options).factors, hetero_la.lu_factor(x, **options)[0]
+    always = LazyRun("cholesky", x, singular=Singular.NOT_POSITIVE, **options).factors
+    blocks = never.numblocks[1]
+    assert blocks > 1
+    assert waiting(never) == [False] * blocks
+    assert waiting(last) == [False] * (blocks - 1) + [True]  # all of it is warned of
+    assert waiting(always) == [True] * blocks
 
 
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])

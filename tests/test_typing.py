@@ -19,6 +19,7 @@ import hetero_la
 from hetero_la.api import lstsq, structure
 from hetero_la.api.lstsq import require_driver
 from hetero_la.checks.array_types import HostArray
+from hetero_la.in_files.factor_file import FileOptions
 from hetero_la.planning.options import Options, RunOptions
 
 HERE = Path(__file__).parent
@@ -54,6 +55,8 @@ def test_run_options_are_the_fields_of_options() -> None:
     fields = {name: hint | None for name, hint in get_type_hints(Options).items()}
     assert get_type_hints(RunOptions) == fields
     assert not RunOptions.__required_keys__
+    assert get_type_hints(FileOptions).items() <= fields.items()
+    assert not FileOptions.__required_keys__
 
 
 def signatures(function: Callable[..., Any]) -> Sequence[Callable[..., Any]]:
@@ -67,7 +70,8 @@ def test_signatures_are_typed(name: str) -> None:
     for function in signatures((FUNCTIONS | METHODS)[name]):
         hints = get_type_hints(function)
         assert hints.keys() == {*inspect.signature(function).parameters, "return"} - {"self", "cls"}
-        assert hints.get("options") in (None, typing.Unpack[RunOptions])
+        kinds = RunOptions, FileOptions
+        assert hints.get("options") in (None, *(typing.Unpack[kind] for kind in kinds))
         for argument, text in function.__annotations__.items():
             untyped = re.search(r"\bAny\b", text.replace("np.dtype[Any]", ""))
             assert not untyped or (name, argument) in TRUE_ANY, argument

@@ -186,8 +186,9 @@ def find(rows: Rows) -> list[str]:
                 (native,) = rows_of(
                     rows, "products", place=place, who=NATIVE, type=dtype, n=row["n"]
                 )
+                whose = "the library's three" if who == OURS else "three"
                 found.append(
-                    f"On the {place}, {dtype}, n = {row['n']}: {who} products have "
+                    f"On the {place}, {dtype}, n = {row['n']}: {whose} real products have "
                     f"{row['rate over complex']:.2f} times the rate, and "
                     f"{row['imag'] / native['imag']:.1f} times the error in imaginary parts."
                 )

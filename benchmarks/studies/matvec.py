@@ -259,7 +259,8 @@ def find(rows: Rows) -> list[str]:
         texts = []
         for kind in (DENSE, BANDED, SPARSE):
             shown = rows_of(rows, "products", place=place, kind=kind)
-            best = max(shown, key=lambda row: row["of bound"])
+            largest = max(values_of(shown, "n"))  # small ones stay in a cache
+            best = max(rows_of(shown, "products", n=largest), key=lambda row: row["of bound"])
             texts.append(f"{kind} {percent(best['of bound'])} ({best['who']})")
         speed = in_units(rows_of(rows, "bandwidth", place=place)[0]["bytes/s"], "B/s")
         found.append(f"Of the {place}'s {speed} products use {', '.join(texts)}.")

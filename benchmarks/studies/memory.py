@@ -131,37 +131,40 @@ def _chase(function: Any, pointers: Any, places: int, stride: int, count: int) -
 
 
 def _chases(run: StudyRun) -> Iterator[Row]:
-    """Yield latencies over size and stride, of each kind of load."""
+    """Yield all chases: each kind of load over size and stride, pages, shared and local memory."""
     import cupy
 
-    free = cupy.cuda.Device().mem_info[0]
+    most = cupy.cuda.Device().mem_info[0] // 2
     for space, source in zip(_LOADS, SOURCES, strict=True):
         function = kernel(source, "chase_global")
         for stride in run.sizes["strides"]:
             for size in run.sizes["sizes"]:
-                if not 8 * stride <= size <= free // 2:
-                    continue
-                run.report(f"{space}: {in_bytes(size)}, one place in {in_bytes(stride)}")
-                pointers, places = ring(size, stride, cupy)
-                found = _chase(function, pointers, places, stride, run.sizes["chases"])
-                yield {"table": "latency", "space": space, "bytes": size, "stride": stride, **found}
+                if 8 * stride <= size <= most:
+                    run.report(f"{space}: {in_bytes(size)}, one place in {in_bytes(stride)}")
+                    found = _around(run, function, size, stride)
+                    yield {"table": "latency", "space": space, **found}
         for stride in (8, 16, 32, 64, 128, 256, 512):
-            pointers, places = ring(_WITHIN_SECOND, stride, cupy)
-            found = _chase(function, pointers, places, stride, run.sizes["chases"])
-            yield {"table": "lines", "space": space, "stride": stride, **found}
+            yield {
+                "table": "lines", "space": space, **_around(run, function, _WITHIN_SECOND, stride),
+            }  # fmt: skip
     function = kernel(SOURCES[0], "chase_global")
     for stride in (2**k for k in range(14, 24)):
-        size = run.sizes["pages"] * stride
-        if size <= free // 2:
-            pointers, places = ring(size, stride, cupy)
-            found = _chase(function, pointers, places, stride, run.sizes["chases"])
-            yield {"table": "pages", "bytes": size, "stride": stride, **found}
-    pointers, places = ring(_PLACES * _WORD, _WORD, cupy)
+        if (size := run.sizes["pages"] * stride) <= most:
+            yield {"table": "pages", **_around(run, function, size, stride)}
     for space in ("shared", "local"):
-        function = kernel(SOURCES[0], f"chase_{space}")
-        found = _chase(function, pointers, places, _WORD, run.sizes["chases"])
-        size = 4 * _PLACES
-        yield {"table": "latency", "space": space, "bytes": size, "stride": 4, **found}
+        found = _around(run, kernel(SOURCES[0], f"chase_{space}"), _PLACES * _WORD, _WORD)
+        # The kernels copy the pointers as words of half the length.
+        size, stride = found["bytes"] // 2, found["stride"] // 2
+        yield {"table": "latency", "space": space, **found, "bytes": size, "stride": stride}
+
+
+def _around(run: StudyRun, function: Any, size: int, stride: int) -> Row:
+    """Return size, stride and latency of chases around a ring of pointers."""
+    import cupy
+
+    pointers, places = ring(size, stride, cupy)
+    found = _chase(function, pointers, places, stride, run.sizes["chases"])
+    return {"bytes": size, "stride": stride, **found}
 
 
 def _gathers(run: StudyRun) -> Iterator[Row]:

@@ -23,6 +23,7 @@ from hetero_la.cli.commands import (
     sweep,
     tune,
 )
+from hetero_la.cli.commands.factor_parts import IN_PARTS
 from hetero_la.cli.common import values
 from hetero_la.cli.common.command import CHOICES, NAMES, PARTICULAR, Choices, takes, takes_rhs
 from hetero_la.cli.parser import Parser, UsageError
@@ -59,7 +60,12 @@ _DEFAULT_KIND = "default: rand; kms for positive definite matrices; dominant wit
 
 #: Examples of commands that run a routine.
 _EXAMPLES = {
-    "lu": ("--random 2000 --ref", "A.npy -o factors.npz", "--random 4000 --trace run.html"),
+    "lu": (
+        "--random 2000 --ref",
+        "A.npy -o factors.npz",
+        "big.zarr -o factors.zarr --memory '8 GB'",
+        "--random 4000 --trace run.html",
+    ),
     "solve": ("A.npy b.npy -o x.npy", "--random 2000 --nrhs 10 --assume-a pos"),
     "cholesky": ("A.npy -o L.npy", "--random 2000 --upper"),
     "qr": ("A.npy -o QR.npz", "--random 5000x200 --mode r"),
@@ -97,6 +103,11 @@ def _add_run_options(parser: argparse.ArgumentParser, names: Sequence[str], *, c
     who = parser.add_argument_group("workers")
     values.add_workers(who)
     values.add_scheduler(who)
+    who.add_argument(
+        "--memory", "--gpu-memory", dest="memory", metavar="SIZE",
+        help="bytes that a run may use on each GPU, as '40 GB', or on the host: where the matrix "
+        "does not fit, only some columns are there at a time (default: all that is free)",
+    )  # fmt: skip
     who.add_argument(
         "--dashboard-address", metavar="ADDRESS",
         help="show the runs of these workers, live, in a browser, as at 127.0.0.1:8787",
@@ -164,6 +175,15 @@ def _add_routine(commands: Any, name: str) -> None:
         "--dtype", choices=DTYPES, metavar="TYPE",
         help=f"compute in this type: {', '.join(DTYPES)} (default: the file's, or float64)",
     )  # fmt: skip
+    if name in IN_PARTS:
+        parser.add_argument(
+            "--checkpoint", action="store_true",
+            help="FILE and OUT in parts, as if they did not fit into memory, and what is done is "
+            "saved beside OUT, for --resume",
+        )  # fmt: skip
+        parser.add_argument(
+            "--resume", action="store_true", help="go on with a run that was saved and interrupted"
+        )
     for option in routine.options:
         parser.add_argument(values.flag(option), **CHOICES[option])
     parser.add_argument("--nb", type=values.tiles, metavar="NB", help=_TILES)
@@ -173,6 +193,8 @@ def _add_routine(commands: Any, name: str) -> None:
         "--report", dest="judged", action="store_true",
         help="print what the result is worth: errors, condition number, growth factor and others",
     )  # fmt: skip
+    if name not in IN_PARTS:
+        parser.set_defaults(checkpoint=False, resume=False)
     if not has_rhs:
         parser.set_defaults(rhs=None, nrhs=None)
 

@@ -191,9 +191,12 @@ class LazyRun:
     def _columns(self, what: str, blocks: Sequence[range], *, copy: bool) -> da.Array:
         layout = self.plan.layout
         name = task_name(self.plan.routine, what, tokenize(self._steps.name))
-        # A warning concerns the array as a whole: only its last block waits for it.
         checked, ended = TaskRef((self._steps.name,)), List(*self._tasks.ended)
-        early = len(blocks) - 1 if self._singular in (Singular.RETURNED, Singular.WARNED_OF) else 0
+        # How many blocks need not wait for the check: with an error, none.  A warning concerns the
+        # array as a whole: only its last block waits for it.
+        early = {
+            Singular.RETURNED: len(blocks), Singular.WARNED_OF: len(blocks) - 1
+        }.get(self._singular, 0)  # fmt: skip
         tasks: dict[Any, Any] = {
             (name, 0, j): self._tasks.block(
                 (name, 0, j), columns, ended if j < early else checked, copy=copy

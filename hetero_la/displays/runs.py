@@ -16,6 +16,7 @@ from hetero_la.api.trace import Trace
 from hetero_la.execution.comparison import Comparison
 from hetero_la.execution.report import Report, Timing
 from hetero_la.execution.timeline import TracedRun
+from hetero_la.in_files.factor_file import FileFactors
 from hetero_la.pictures.charts.gantt import draw_small
 from hetero_la.pictures.html import Table, html
 from hetero_la.pictures.scene import Scene
@@ -54,6 +55,15 @@ def _workers(timing: Timing) -> Table:
         for worker in timing.workers
     ]  # fmt: skip
     return Table(("worker", "kind", "calls", "Gflop", "busy", "moving"), rows)
+
+
+@display.register
+def _(factors: FileFactors) -> str:
+    facts = {"file": str(factors.path), "arrays": ", ".join(factors.names)}
+    facts |= {"info": str(factors.info)} if factors.info else {}
+    plan, timing = factors.report.plan, factors.report.timing
+    facts |= _timing_facts(plan, timing) if plan and timing else {}
+    return html(repr(factors), facts)
 
 
 @display.register

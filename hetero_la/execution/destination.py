@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from hetero_la.checks.inputs import is_writable
 from hetero_la.execution.resident_factors import Residency
@@ -47,6 +50,11 @@ class Destination:
         return "pinned" if pinned else source_of(self.matrix, self.in_place)
 
     @property
+    def mapped(self) -> bool:
+        """Whether the matrix is in a file, which may be larger than memory."""
+        return is_mapped(self.matrix)
+
+    @property
     def absent(self) -> int:
         """Columns from the left that do not come home."""
         away = self.residency in (Residency.WORKERS, Residency.NOBODY)
@@ -70,7 +78,7 @@ class Destination:
         on_gpus = all(plan.workers[g].kind == "gpu" for g in plan.owners)
         travels = client is not None and plan.host_arrays and not over_processes(plan.workers)
         wanted = self.residency is Residency.NOBODY and not self.nrhs  # there is nothing else
-        stays = travels and on_gpus and not wanted
+        stays = travels and on_gpus and not wanted and plan.groups is None
         return self if stays else replace(self, residency=Residency.CALLER)
 
     def allocate(self) -> Any:
@@ -84,6 +92,29 @@ def can_hold_result(a: Any) -> bool:
     """Return whether LAPACK may overwrite `a`: column-major, writable and aligned in memory."""
     usable = is_writable(a) and getattr(a.flags, "aligned", True)
     return bool(a.flags.f_contiguous and usable)
+
+
+def is_mapped(a: Any) -> bool:
+    """Return whether an array is a file's, mapped into memory.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> with tempfile.TemporaryFile() as file:
+    ...     a = np.memmap(file, shape=(3, 3), dtype=float, mode="w+")
+    ...     is_mapped(np.asarray(a)[1:]), is_mapped(a + 1)
+    (True, False)
+    """
+    while isinstance(a, np.ndarray):
+        if isinstance(a, np.memmap) and isinstance(a.base, mmap.mmap):
+            return True
+        a = a.base
+    return isinstance(a, mmap.mmap)
+
+
+def holds_result(a: Any) -> bool:
+    """Return whether the result of a run may take the place of `a`, in its memory or its file."""
+    return can_hold_result(a) or (is_mapped(a) and is_writable(a))
 
 
 def source_of(a: Any, in_place: bool) -> Source:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from hetero_la.algorithms.routines import ROUTINES
-from hetero_la.execution.destination import Destination, can_hold_result
+from hetero_la.execution.destination import Destination, holds_result, is_mapped
 from hetero_la.execution.executor_choice import caller_gpu, choose
 from hetero_la.execution.one_call import call_library, takes_one_call
 from hetero_la.execution.report import Report, Timing
@@ -68,20 +68,15 @@ def execute(
         See `Options`; None means not given.
     """
     nrhs = columns if b is None else b.shape[1]
-    in_place = overwrite_a and not nrhs and can_hold_result(a)
-    plain = client is None and not options and (nrhs or b is None)
+    in_place = overwrite_a and not nrhs and holds_result(a)
+    plain = client is None and not options and (nrhs or b is None) and not is_mapped(a)
     if plain and takes_one_call(routine, a, nrhs, in_place=in_place):
         with contextlib.suppress(MemoryError):  # of a GPU: tasks say what they need, and free it
             return call_library(routine, a, b, nrhs, in_place)
     began = time.perf_counter()
     wanted = Destination(a, nrhs, in_place, residency)
     client = running_client(client) if client is not None else None
-    try:
-        plan, client, destination = choose(routine, wanted, client, options)
-    except InsufficientMemoryError as error:
-        if not error.on_gpu or not release_copies():
-            raise
-        plan, client, destination = choose(routine, wanted, client, options)
+    plan, client, destination = _choose(routine, wanted, client, options)
     stays = destination.residency is not Residency.CALLER and not plan.checked
     job = plan.job()
     job.absent = destination.absent
@@ -105,6 +100,21 @@ def execute(
         destination.absent,
         checked=plan.checked,
     )
+
+
+def _choose(
+    routine: str, wanted: Destination, client: Any, options: dict[str, Any]
+) -> tuple[Plan, Any, Destination]:
+    """Plan a run; where GPUs lack memory, without copies of earlier factors, or streamed."""
+    try:
+        return choose(routine, wanted, client, options)
+    except InsufficientMemoryError as error:
+        if not error.on_gpu:
+            raise
+    if release_copies():
+        with contextlib.suppress(InsufficientMemoryError):
+            return choose(routine, wanted, client, options)
+    return choose(routine, wanted, client, options, may_stream=True)
 
 
 #: A GPU's device object serves one thread at a time, and multi-threaded BLAS calls of

@@ -31,11 +31,20 @@ from hetero_la.tiles.kernels.gpu.device import GpuDevice
 #: own GPU: a shorter run is not worth a cluster, and a GPU gains nothing from another thread.
 INLINE_LIMIT = {"cpu": 0.05, "gpu": 0.2}
 
+#: Free memory is rounded down to multiples of so many bytes, so that plans can be used again.
+_MEMORY_UNIT = 1 << 28
+#: Part of the host's free memory that a run takes for columns of a matrix in a file: the rest is
+#: for the file's pages, and others.
+_PART_OF_MEMORY = 0.5
+
 
 def choose(
-    routine: str, destination: Destination, client: Any, options: Mapping[str, Any]
-) -> tuple[Plan, Any, Destination]:
+    routine: str, destination: Destination, client: Any, options: Mapping[str, Any], *,
+    may_stream: bool = False,
+) -> tuple[Plan, Any, Destination]:  # fmt: skip
     """Plan a run, unless there is not enough memory for it.
+
+    With `may_stream`, a matrix on the host may be larger than what GPUs have free.
 
     Returns
     -------
@@ -48,7 +57,7 @@ def choose(
     """
     running = client or running_client()
     explicit = client is not None
-    chosen = with_preset(options, running)
+    chosen = with_preset(_with_bound(options, destination), running)
     a, where = destination.matrix, destination.gpu
     m, n = a.shape
     problem = Problem(routine, m, n, destination.nrhs, a.dtype)
@@ -65,8 +74,10 @@ def choose(
         unwanted = on_host and destination.residency is Residency.NOBODY
         memory = {worker.name: worker.memory for worker in workers}
 
+        how = _bounded(chosen, workers) if may_stream and on_host else chosen
+
         def planned(checked: bool) -> tuple[Plan, Any, Destination]:
-            plan = make_plan(problem, chosen, workers, on_host, destination.source, checked=checked)
+            plan = make_plan(problem, how, workers, on_host, destination.source, checked=checked)
             goes = destination.planned(plan, client)
             check_memory(plan, memory, place, new_columns=goes.new_columns)
             return plan, client, goes
@@ -84,14 +95,42 @@ def choose(
         if able and (alone or (fits and quick_estimate(problem, chosen, caller) < limit)):
             return make((caller,), None)
         client = running or embedded_client()
-        chosen = with_preset(options, client)
+        chosen = with_preset(_with_bound(options, destination), client)
     workers = tuple(worker_infos(client, refresh=True))
     if not workers:
         raise DeviceUnavailableError("the cluster has no running workers")
     reach = any(w.device >= 0 and w.here for w in workers)  # real GPUs, which read CuPy arrays
     if where is not None and not explicit and not reach:
         return make((caller,), None)
-    return make(workers, client)
+    if explicit or chosen.memory is None or any(worker.kind == "gpu" for worker in workers):
+        return make(workers, client)
+    # One worker with all cores has all the memory, and reads each panel back once; several do that
+    # beside other work.
+    ways = []
+    for team, their in ((workers, client), ((caller,), None)):
+        try:
+            ways.append(make(team, their))
+        except InsufficientMemoryError as error:
+            lacking = error
+    if not ways:
+        raise lacking
+    return min(ways, key=lambda way: way[0].predicted_seconds)
+
+
+def _with_bound(options: Mapping[str, Any], destination: Destination) -> Mapping[str, Any]:
+    """Return the options, of a matrix in a file with memory as a bound: no page has to be there."""
+    if not destination.mapped or options.get("memory") is not None:
+        return options
+    free = int(_PART_OF_MEMORY * available_memory())
+    return {**options, "memory": max(free // _MEMORY_UNIT, 1) * _MEMORY_UNIT}
+
+
+def _bounded(options: Options, workers: tuple[WorkerInfo, ...]) -> Options:
+    """Return the options with the memory that all GPUs have free as a bound, if there is none."""
+    free = min((worker.memory for worker in workers if worker.kind == "gpu"), default=0)
+    if options.memory is not None or not free:
+        return options
+    return replace(options, memory=free // _MEMORY_UNIT * _MEMORY_UNIT or free)
 
 
 def with_preset(options: Mapping[str, Any], client: Any) -> Options:

@@ -57,7 +57,7 @@ def import_library(name: str) -> Any:
         ) from error
 
 
-def _choose(names: list[str], name: str | None) -> str:
+def choose_name(names: list[str], name: str | None) -> str:
     """Return the name of the array to read: the one asked for, or the only one."""
     if name is None and len(names) == 1:
         return names[0]
@@ -97,7 +97,7 @@ def _read_npz(path: Path, name: str | None, copies: int) -> NDArray:
             raise ValueError("it is not a .npz archive, despite its name")
     loaded = np.load(path, allow_pickle=False)
     with loaded:
-        key = _choose(list(loaded.files), name)
+        key = choose_name(list(loaded.files), name)
         # The size of the array, since the archive may be compressed.
         member = key if key in loaded.zip.namelist() else f"{key}.npy"
         require_memory(copies * loaded.zip.getinfo(member).file_size, f"its array {key!r}")
@@ -121,7 +121,7 @@ def _read_hdf5(path: Path, name: str | None, copies: int) -> NDArray:
         file.visititems(
             lambda key, item: names.append(key) if isinstance(item, h5py.Dataset) else None
         )
-        dataset = file[_choose(names, name)]
+        dataset = file[choose_name(names, name)]
         require_memory(copies * dataset.nbytes, f"its array {dataset.name!r}")
         return dataset[()]
 
@@ -130,7 +130,7 @@ def _read_zarr(path: Path, name: str | None, copies: int) -> NDArray:
     zarr = import_library("zarr")
     stored = zarr.open(path, mode="r")
     if isinstance(stored, zarr.Group):
-        stored = stored[_choose([key for key, _ in stored.arrays()], name)]
+        stored = stored[choose_name([key for key, _ in stored.arrays()], name)]
     elif name is not None:
         raise ValueError(HAS_NO_NAMES)
     require_memory(copies * stored.nbytes, "its array")

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypedDict
 
 import numpy as np
 
+from hetero_la.scheduler.cluster.sizing import memory_bytes
 from hetero_la.tiles.arrays.displayed import as_html, one_line
 from hetero_la.tiles.kernels.device import PRODUCTS, QR_PANELS, KernelOptions, Products, QRPanel
 from hetero_la.tiles.storage.tile_sizes import TileSizes, sizes_text, tile_sizes
@@ -43,6 +44,7 @@ class RunOptions(TypedDict, total=False):
     inverse_bound: float | None
     qr_panel: QRPanel | None
     products: Products | None
+    memory: int | str | None
     checkpoint: int | None
     checkpoint_folder: str | os.PathLike[str] | None
 
@@ -83,6 +85,10 @@ class Options:
         with errors a few times larger.  "3m": complex ones by three real products in place of
         four, with a small error in norm but not in each part.  CPUs, and GPUs without TF32,
         compute natively.
+    memory : int, str or None, optional
+        Bytes that a run may use on each GPU, and on the host for columns of CPU workers, also as
+        text, as in ``"40 GB"``.  Where the matrix does not fit, only some columns are there at a
+        time, and the others in the array of the result.  None: all that is free.
     checkpoint : int or None, optional
         On a cluster of processes: number of steps after which the state of the matrix is saved,
         so that at most these are repeated if a worker is lost; with None a run begins again
@@ -116,6 +122,7 @@ class Options:
     inverse_bound: float = KernelOptions().inverse_bound
     qr_panel: QRPanel = KernelOptions().qr_panel
     products: Products = KernelOptions().products
+    memory: int | str | None = None
     checkpoint: int | None = None
     checkpoint_folder: str | os.PathLike[str] | None = None
 
@@ -136,6 +143,8 @@ class Options:
             value = getattr(self, name)
             if not isinstance(value, str) or value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+        if self.memory is not None:
+            object.__setattr__(self, "memory", memory_bytes(self.memory))
         self._check_checkpoints()
 
     def _check_coarse(self) -> None:
@@ -196,6 +205,12 @@ class Options:
         """Tile size or sizes; `nb` after its validation."""
         assert self.nb is None or isinstance(self.nb, int | tuple)
         return self.nb
+
+    @property
+    def memory_limit(self) -> int | None:
+        """Bytes of memory; `memory` after its validation."""
+        assert not isinstance(self.memory, str)
+        return self.memory
 
     @property
     def kernel(self) -> KernelOptions:

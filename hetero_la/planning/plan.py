@@ -26,6 +26,7 @@ from hetero_la.planning.teams import sharing_memory
 from hetero_la.scheduler.graph.analysis import average_parallelism, critical_path, total_work
 from hetero_la.scheduler.graph.task_graph import Granularity
 from hetero_la.scheduler.machine.model import NOMINAL_LINKS, window_steps
+from hetero_la.scheduler.placement.column_groups import ColumnGroups
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.workers import Transport, over_processes
 from hetero_la.scheduler.predict.simulate import Simulation, simulate
@@ -85,6 +86,8 @@ class Plan(Decisions):
     checked : bool
         Whether the run also does what follows: of a solve, the condition and refinement; of LU, the
         diagonal of U.
+    groups : ColumnGroups or None
+        Groups of columns that are in memory one after the other; None if all are in memory.
 
     Examples
     --------
@@ -104,6 +107,7 @@ class Plan(Decisions):
     graph: PlannedGraph
     programs: list[Program]
     traffic: Traffic
+    groups: ColumnGroups | None = None
 
     _repr_html_ = as_html
 
@@ -118,7 +122,7 @@ class Plan(Decisions):
     @property
     def shared(self) -> list[int]:
         """The workers that compute in the memory of the result, if that is on the host."""
-        return sharing_memory(self.workers)
+        return [] if self.groups else sharing_memory(self.workers)
 
     @property
     def panel(self) -> str:
@@ -229,7 +233,7 @@ class Plan(Decisions):
     @functools.cached_property
     def estimated_seconds(self) -> float:
         """Estimated time of the run in plain threads, in seconds: quicker than a prediction."""
-        if ROUTINES[self.routine].factored:
+        if ROUTINES[self.routine].factored or self.groups:
             return self._simulated(()).makespan
         return self.stages().seconds(every=max(self.layout.kt // _STAGES, 1))
 
@@ -268,10 +272,16 @@ class Plan(Decisions):
 
     def shard_bytes(self, program: Program) -> int:
         """Return the bytes of a worker's shard."""
-        return self.layout.m * local_width(self.layout, program.columns) * self.dtype.itemsize
+        return self.layout.m * self._shard_width(program) * self.dtype.itemsize
 
-    def work_bytes(self, program: Program) -> int:
-        """Return the bytes that a worker needs besides its shard: panels, values, workspace."""
+    def _shard_width(self, program: Program) -> int:
+        return program.capacity or local_width(self.layout, program.columns)
+
+    def work_bytes(self, program: Program, width: int | None = None) -> int:
+        """Return the bytes that a worker needs besides its shard: panels, values, workspace.
+
+        With `width`, for a shard of so many element columns.
+        """
         values = program.values.values()
         elements = sum(math.prod(shape) for shape, dtype in values if dtype is None)
         buffers = self.buffer_bytes(program)
@@ -280,18 +290,31 @@ class Plan(Decisions):
         tries = self.options.qr_panel != "householder" and any(
             name == "method" for name, _ in program.values
         )
-        width = local_width(self.layout, program.columns)
+        width = self._shard_width(program) if width is None else width
         elements += kernel_elements(self.layout, width, cholesky_qr=tries)
         if self.options.products == "split":
             elements += parts_elements(self.layout, width, self.dtype)
         return buffers + elements * self.dtype.itemsize + GPU_WORKSPACE
 
     def buffer_bytes(self, program: Program) -> int:
-        """Return the bytes of the buffers for panels that a worker receives."""
+        """Return the bytes of the buffers for panels that a worker receives, or reads back."""
         received = buffer_elements(
             self.traffic.messages[i.message].parts for i in program.select(ReceiveMessage)
         )
-        return program.slots * sum(received.values()) * self.dtype.itemsize
+        elements = program.slots * sum(received.values())
+        if program.streamed:
+            elements += program.read_back_elements(self.layout) + self.received_values(program)
+        return elements * self.dtype.itemsize
+
+    def received_values(self, program: Program) -> int:
+        """Return the elements of all per-step values that a worker receives, vectors left out."""
+        return sum(
+            math.prod(part.shape)
+            for message in self.traffic.messages.values()
+            if program.worker in message.consumers
+            for part in message.parts
+            if part.row is None and part.dtype is None and len(part.shape) > 1
+        )
 
     def job(self) -> Job:
         """Return the part of the plan that the executors need."""
@@ -336,6 +359,7 @@ def plan_facts(plan: Plan, run: Simulation) -> list[tuple[str, str]]:
         ("look-ahead:", f"{depth}; panels on the {plan.panel}{_inner_blocking(plan)}"),
         *([("products:", products)] if (products := plan.options.products) != "native" else []),
         ("windows:", _windows(plan)),
+        *_streams(plan, run),
         *_transports(plan, run),
         *_checkpoints(plan),
         ("model:", _model(plan)),
@@ -400,6 +424,22 @@ def _transports(plan: Plan, run: Simulation) -> list[tuple[str, str]]:
         )
         for name, processes in ends.items()
         for link in [plan.model.links[name]]
+    ]
+
+
+def _streams(plan: Plan, run: Simulation) -> list[tuple[str, str]]:
+    """Say how many columns are in memory at a time, and how much travels because of that."""
+    if plan.groups is None:
+        return []
+    held = max(plan.groups.capacities) / max(plan.layout.width, 1)
+    moved, once = int(run.bytes_host.sum()), plan.layout.m * plan.layout.width * plan.dtype.itemsize
+    return [
+        (
+            "streamed:",
+            f"columns in {counted(plan.groups.count, 'group')}, {held:.0%} of them in memory at a "
+            f"time; {in_bytes(moved)} to and from the host, {moved / max(once, 1):.1f} times "
+            "the matrix",
+        )
     ]
 
 

@@ -18,19 +18,26 @@ from hetero_la.planning.decisions import Decisions, Problem, arrival_steps, choo
 from hetero_la.planning.options import Options, PanelDevice, RunOptions
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planned_graph import PlannedGraph
+from hetero_la.planning.streaming import needs_streaming, shard_widths
 from hetero_la.planning.teams import assign_roles, choose_team, sharing_memory
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.machine.model import Source
 from hetero_la.scheduler.machine.profile import Profile
 from hetero_la.scheduler.machine.this_machine import best_inner_blocking, current_profile
+from hetero_la.scheduler.placement.column_groups import ColumnGroups
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.placement import Placement
 from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread, over_processes
 from hetero_la.scheduler.program.build import build_programs
+from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 from hetero_la.tiles.storage.layout import TileLayout
 
 #: Least steps of a part of a run whose rows are complete before the next one's.
 _STEPS_OF_A_PART = 4
+#: Tiles as small as this are tried where larger ones would not fit into memory.
+_LEAST_NB = 32
+#: Sizes of tiles that are compared there.
+_COMPARED = 3
 
 
 def plan(
@@ -168,7 +175,52 @@ def _cached_plan(
         made, entries = -(-layout.nt // together), layout.m * layout.width
         model = team.model.for_blocks(blocks, made, entries * dtype.itemsize)
         decided = replace(decided, model=model)
-    return assemble(decided, together=together)
+    whole = assemble(decided, together=together)
+    limit = options.memory_limit
+    if limit is None or not needs_streaming(whole, limit):
+        return whole
+    if options.panel is PanelDevice.AUTO and (whole.panel_worker is not None or team.mixed):
+        # Panels stay where their columns are, and columns with workers of one kind.
+        options = replace(options, panel=PanelDevice(owners[0].kind))
+        return _cached_plan(
+            problem, options, workers, on_host, source, profile, together, checked, blocks
+        )
+    return _streamed(decided, limit, together)
+
+
+def _streamed(decided: Decisions, limit: int, together: int) -> Plan:
+    """Plan a run with only some columns in memory at a time.
+
+    Of smaller tiles more fit, and less has to be read back: the first few sizes that fit are
+    compared.
+    """
+    plans: list[Plan] = []
+    for layout in _streamed_layouts(decided):
+        # No panel waits in a buffer for columns that come late: they are loaded when needed.
+        whole = assemble(replace(decided, layout=layout, host_arrays=False), together=together)
+        try:
+            widths = shard_widths(whole, limit)
+        except InsufficientMemoryError as error:
+            too_large = error
+            continue
+        changed = replace(decided, layout=layout)
+        plans.append(assemble(changed, together=together, widths=widths))
+        if len(plans) == _COMPARED:
+            break
+    if not plans:
+        raise too_large
+    return min(plans, key=lambda plan: plan.predicted_seconds)
+
+
+def _streamed_layouts(decided: Decisions) -> Iterator[TileLayout]:
+    """Yield layouts of a run with some columns in memory, with smaller and smaller tiles."""
+    # The rows of parts are complete when left swaps, which come last here, have been done to them.
+    layout = replace(decided.layout, parts=1, tail=1)
+    yield layout
+    nb = max(layout.column_widths, default=0)
+    while decided.options.nb is None and nb > _LEAST_NB:
+        nb = max(nb // 2, _LEAST_NB)
+        yield replace(layout, nb=nb, per_block=1)
 
 
 @functools.lru_cache(maxsize=16)
@@ -216,14 +268,28 @@ def resume(plan: Plan, workers: tuple[WorkerInfo, ...], step: int) -> Plan:
     return assemble(decided, done=step)
 
 
-def assemble(decided: Decisions, done: int = 0, together: int = 1) -> Plan:
-    """Make the plan from all decisions; the steps before `done` are left out."""
+def resume_visits(plan: Plan, done: int) -> Plan:
+    """Plan what is left of a run with some columns in memory at a time, from a visit on."""
+    assert plan.groups is not None
+    return assemble(_changed(plan), widths=plan.groups.capacities, visits=done)
+
+
+def assemble(
+    decided: Decisions, done: int = 0, together: int = 1, widths: Sequence[int] = (),
+    visits: int = 0,
+) -> Plan:  # fmt: skip
+    """Make the plan from all decisions; the steps before `done` are left out.
+
+    With `widths`, the workers' shards have room for so many element columns at a time, and visits
+    to columns before number `visits` are left out.
+    """
     layout, team, owners = decided.layout, decided.workers, decided.owners
     # In shared memory only columns that are adjacent in the matrix can be merged into one call.
-    shared = sharing_memory(team)
+    shared = [] if widths else sharing_memory(team)
     distribution = Distribution.cyclic(
         layout.nt + layout.rt, decided.speeds, alternating=shared == owners, together=together
     )
+    groups = ColumnGroups.fill(layout, distribution, widths) if widths else None
     with _no_garbage_collection():
         tasks = _tasks(decided)
         if done:
@@ -232,12 +298,13 @@ def assemble(decided: Decisions, done: int = 0, together: int = 1) -> Plan:
             tasks, Placement(tasks, distribution, decided.panel_worker), distribution, len(team),
             depth=decided.lookahead, shared=shared,
             arrival=arrival_steps(decided) if decided.host_arrays and not done else None,
-            checkpoints=_checkpoints(tasks, decided.options, team),
+            checkpoints=_checkpoints(tasks, decided.options, team), groups=groups, done=visits,
         )  # fmt: skip
     graph = PlannedGraph(tasks, decided, distribution)
     return Plan(
-        **vars(decided), distribution=distribution, graph=graph, programs=programs, traffic=traffic
-    )
+        **vars(decided), distribution=distribution, graph=graph, programs=programs,
+        traffic=traffic, groups=groups,
+    )  # fmt: skip
 
 
 def _tasks(decided: Decisions) -> TaskGraph:

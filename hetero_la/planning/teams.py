@@ -64,6 +64,11 @@ class Team(NamedTuple):
         """The workers that own columns."""
         return tuple(w for place, w in enumerate(self.workers) if place != self.panel_worker)
 
+    @property
+    def mixed(self) -> bool:
+        """Whether workers of both kinds own columns."""
+        return len({owner.kind for owner in self.owners}) > 1
+
 
 def assign_roles(workers: tuple[WorkerInfo, ...], options: Options, on_host: bool = False) -> Roles:
     """Find who can own columns, and who may factor panels.

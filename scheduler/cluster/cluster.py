@@ -25,7 +25,7 @@ from hetero_la.scheduler.cluster.plugins import (
     QuietScheduler,
 )
 from hetero_la.scheduler.cluster.run_page import page_link
-from hetero_la.scheduler.cluster.sizing import ClusterSize
+from hetero_la.scheduler.cluster.sizing import ClusterSize, memory_bytes
 from hetero_la.scheduler.placement.workers import kinds_text
 from hetero_la.tiles.arrays.counted import counted
 from hetero_la.tiles.arrays.displayed import as_html, one_line
@@ -71,6 +71,9 @@ class Cluster(SpecCluster):  # type: ignore[misc]
     blas_threads : int, optional
         BLAS threads of each CPU worker, bounded while its tasks run.  Default:
         the cores shared out.
+    gpu_memory : int or str, optional
+        Bytes of each GPU that a run may use, also as text, as in ``"40 GB"``: see the option
+        `memory` of runs.  Default: all that is free.
     preset : str, optional
         Name of a preset (`available_presets`); explicit arguments win over it.
     dashboard_address : str, optional
@@ -84,7 +87,7 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         Number of workers of each kind.
     options : dict
         Run options of the preset, or of ``hetero-la.options`` in the user's Dask
-        configuration.
+        configuration, and `gpu_memory`.
 
     Raises
     ------
@@ -106,6 +109,7 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         gpus: int | None = None,
         virtual_gpus: int | None = None,
         blas_threads: int | None = None,
+        gpu_memory: int | str | None = None,
         preset: str | None = None,
         dashboard_address: str | None = None,
     ) -> None:
@@ -117,6 +121,10 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         self.size = ClusterSize.choose(wanted)
         options = _layered("options", preset)
         self.options = {name: value for name, value in options.items() if value is not None}
+        if gpu_memory is not None:
+            self.options["memory"] = memory_bytes(gpu_memory, "gpu_memory")
+            if not self.size.gpus + self.size.virtual_gpus:
+                raise ValueError(f"gpu_memory={gpu_memory!r} needs GPUs, and the cluster has none")
         self._own_logs = EventLoopLogFilter()
         self._client: Client | None = None
         self._client_lock = threading.Lock()

@@ -16,7 +16,7 @@ import graphlib
 import itertools
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any
 
 from dask._task_spec import Task
@@ -28,11 +28,17 @@ from hetero_la.tiles.arrays.errors import RunAbortedError
 
 #: Dask priority of a run's tasks, above that of other tasks on a worker.
 PRIORITY = 1
+#: That of tasks that belong to no worker: what checks a run comes before the blocks of its result,
+#: some of which wait for it.
+CHECK_PRIORITY = 2
 #: What tasks do that run programs.
 RUN = "run"
 #: What tasks do that hold input where it is, and seconds that one takes.  Dask would expect
 #: half a second, and rather bring the input to a worker with fewer of them.
 HOLD, _HOLD_SECONDS = "hold", 1e-3
+
+#: Why a run begins again although no worker has left.
+_PARTLY_RELEASED = "part of its result was released"
 
 _log = logging.getLogger(__name__)
 
@@ -120,8 +126,8 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
         mine = [task for key in tasks if _run_of(task := scheduler.tasks[key])]
         arrived = list(filter(_belongs_somewhere, mine))
         for task in mine:
-            # What checks a run comes before the blocks of its result, some of which wait for it.
-            task.priority = (-PRIORITY * (1 if _shares_of(task) else 2), *task.priority[1:])
+            priority = PRIORITY if _belongs_somewhere(task) else CHECK_PRIORITY
+            task.priority = (-priority, *task.priority[1:])  # Dask starts with the least
         for task in arrived:
             task.retries = 0  # its shard is updated in place
         self._place(scheduler, arrived)
@@ -129,15 +135,19 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
         for prefix in {task.prefix for task in mine if _does(task, HOLD)}:
             if prefix.duration_average < 0:
                 prefix.duration_average = _HOLD_SECONDS
-        for run in _torn(mine, [scheduler.tasks[key] for key in keys]):
-            _log.info("run %s begins again: a part that is wanted has gone", run)
-            _begin_again(scheduler, _runs_of(scheduler)[run], stimulus_id)
+        wanted = _released_and_wanted(scheduler.tasks[key] for key in keys)
+        partly = [run for run, tasks in _runs_of(mine).items() if _partly_released(tasks, wanted)]
+        if partly:
+            runs = _runs_of(scheduler.tasks.values())
+            for run in partly:
+                _log.info("run %s begins again: %s", run, _PARTLY_RELEASED)
+                _begin_again(scheduler, runs[run], stimulus_id)
 
     def remove_worker(
         self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any
     ) -> None:
         """Restart runs that have lost results; Dask calls this once a worker has left."""
-        runs = _runs_of(scheduler)
+        runs = _runs_of(scheduler.tasks.values())
         self._moved = {key: home for key, home in self._moved.items() if key[0] in runs}
         lost = {
             run: [task for task in tasks if worker in map(self._home, _shares_of(task))]
@@ -146,18 +156,21 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
         self._place(scheduler, itertools.chain(*lost.values()))
         while True:  # a restarted run may need results of another one
             missing = ("waiting", "no-worker")  # wanted, and not there
-            begun = [run for run in lost if any(task.state in missing for task in lost[run])]
+            begun = {run: _PARTLY_RELEASED for run in lost if _partly_released(runs[run])}
+            for run, tasks in lost.items():
+                if any(task.state in missing for task in tasks):
+                    begun[run] = f"worker {worker} has left the cluster"
             if not begun:
                 break
-            for run in begun:
-                _log.warning("run %s restarts: worker %s has left the cluster", run, worker)
+            for run, reason in begun.items():
+                _log.warning("run %s begins again: %s", run, reason)
                 _begin_again(scheduler, runs[run], stimulus_id)
                 del lost[run]
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Tie waiting tasks to the first worker; Dask calls this before it gets any task."""
         if len(scheduler.workers) == 1:  # there was none for them before
-            for tasks in _runs_of(scheduler).values():
+            for tasks in _runs_of(scheduler.tasks.values()).values():
                 self._place(scheduler, filter(_belongs_somewhere, tasks))
 
     def _home(self, share: RunShare) -> str:
@@ -207,33 +220,34 @@ def _does(task: TaskState, what: str) -> bool:
     return isinstance(task.run_spec, RunTask) and bool(task.prefix.name.endswith(f"-{what}"))
 
 
-def _torn(arrived: Iterable[TaskState], wanted: Iterable[TaskState]) -> Iterator[str]:
-    """Yield the runs of which some workers' programs, but not all, are to run for what is wanted.
-
-    What a worker has made goes once nobody wants it, although others' is still there; but the
-    workers go through their programs together.
-    """
-    missing, waiting = set[TaskState](), list(wanted)
+def _released_and_wanted(wanted: Iterable[TaskState]) -> set[TaskState]:
+    """Return what Dask is about to compute for tasks that are wanted."""
+    found, waiting = set[TaskState](), list(wanted)
     while waiting:
         task = waiting.pop()
-        if task.state == "released" and task not in missing:
-            missing.add(task)
+        if task.state == "released" and task not in found:
+            found.add(task)
             waiting.extend(task.dependencies)
-    programs = defaultdict[str, list[bool]](list)
-    for task in arrived:
-        if _does(task, RUN):
-            programs[_run_of(task)].append(task in missing)
-    for run, found in programs.items():
-        if any(found) and not all(found):
-            yield run
+    return found
 
 
-def _runs_of(scheduler: Scheduler) -> dict[str, list[TaskState]]:
-    """Return the tasks of each run that the scheduler knows."""
-    runs: dict[str, list[TaskState]] = {}
-    for task in scheduler.tasks.values():
+def _partly_released(tasks: Iterable[TaskState], wanted: Container[TaskState] = ()) -> bool:
+    """Return whether some workers' programs of a run, but not all, are to run.
+
+    What a worker has made goes once nobody wants it, although others' is still there; but the
+    workers go through their programs together.  Those that wait for input are to run, and those
+    among what is released and `wanted`.
+    """
+    found = [task.state == "waiting" or task in wanted for task in tasks if _does(task, RUN)]
+    return any(found) and not all(found)
+
+
+def _runs_of(tasks: Iterable[TaskState]) -> dict[str, list[TaskState]]:
+    """Return the tasks of each run among some."""
+    runs = defaultdict[str, list[TaskState]](list)
+    for task in tasks:
         if run := _run_of(task):
-            runs.setdefault(run, []).append(task)
+            runs[run].append(task)
     return runs
 
 

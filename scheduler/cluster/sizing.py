@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import numbers
 from collections.abc import Mapping
 from typing import Any
 
 from dask.system import CPU_COUNT
+from dask.utils import parse_bytes
 
 from hetero_la.tiles.arrays.counted import counted
 from hetero_la.tiles.arrays.errors import DeviceUnavailableError
@@ -20,6 +22,32 @@ from hetero_la.tiles.kernels.gpu.device import GpuDevice
 MOST_WORKERS = 1024
 #: Most virtual GPUs: they share the host's cores, and no host has more GPUs.
 _MOST_VIRTUAL = 64
+
+
+def memory_bytes(memory: Any, name: str = "memory") -> int:
+    """Return a number of bytes that may be given as text.
+
+    Raises
+    ------
+    ValueError
+        If it is no positive number of bytes.
+
+    Examples
+    --------
+    >>> memory_bytes("40 GB"), memory_bytes("1.5 GiB"), memory_bytes(1000)
+    (40000000000, 1610612736, 1000)
+    """
+    try:
+        if isinstance(memory, bool) or not isinstance(memory, numbers.Integral | str):
+            raise ValueError
+        found = parse_bytes(memory) if isinstance(memory, str) else int(memory)
+        if found < 1:
+            raise ValueError
+    except ValueError:
+        raise ValueError(
+            f"{name} must be a positive number of bytes, or text as '40 GB', not {memory!r}"
+        ) from None
+    return found
 
 
 def require_few_workers(kind: str, count: int) -> None:

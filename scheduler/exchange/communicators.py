@@ -126,6 +126,7 @@ class CommunicatorMaker:
             try:
                 known = self._unless(("problem", pair), make)
             except Exception as error:  # whatever NCCL or the network says
+                self._inbox.check()  # where the run has ended, it says nothing of NCCL
                 known, problem = None, str(error)
                 _log.warning("messages go through host memory: NCCL failed (%s)", error)
         self._post(other, ("problem", pair), value=problem)

@@ -196,8 +196,9 @@ class MachineModel:
         return replace(self, dask=self.dask._replace(start=start))
 
     def host_seconds(
-        self, nbytes: float, worker: int, *, store: bool = False, source: Source = "row-major"
-    ) -> float:
+        self, nbytes: float, worker: int, *, store: bool = False, source: Source = "row-major",
+        streamed: bool = False,
+    ) -> float:  # fmt: skip
         """Return the time to move bytes between the user's array and a worker's memory.
 
         Parameters
@@ -210,11 +211,13 @@ class MachineModel:
             Whether they go to the user's array; a CPU worker that works there stores nothing.
         source : {"row-major", "column-major", "in place", "pinned"}, optional
             Memory order of the user's array, or where it is.
+        streamed : bool, optional
+            Whether a CPU worker, too, has memory of its own for some of the columns.
         """
         device = self.devices[worker]
         if device.kind == "gpu":
             return self._host_link(store, source).seconds(nbytes)
-        if device.by_reference and (store or source in ("in place", "pinned")):
+        if device.by_reference and not streamed and (store or source in ("in place", "pinned")):
             return 0.0
         if store:
             return nbytes / device.bandwidth

@@ -72,12 +72,8 @@ class Declared(NamedTuple):
                 f"chunk {self.place} of {self.array} has dtype {chunk.dtype}, "
                 f"where the Dask array declares {dtype}"
             )
-        self.require_finite(chunk)
-
-    def require_finite(self, columns: Array) -> None:
-        """Raise ValueError for NaNs and infinities in its columns, if there may be none."""
         if self.finite:
-            require_finite(columns, self.array)
+            require_finite(chunk, self.array)
 
 
 class Piece(NamedTuple):

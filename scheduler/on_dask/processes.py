@@ -110,18 +110,20 @@ class _Attempt:
         columns = partial(checkpoints.columns, storage)
         run, feeds, opened = self.run, list[Feed](), list[distributed.Future]()
         for program, sender in zip(self.job.programs, self._senders(), strict=True):
-            worker, blocks = program.worker, dict[int, np.ndarray]()
+            worker = program.worker
             parts = [self._part(load) for load in program.select(LoadColumn)]
             for start, _, rows in parts:
                 storage.note_touched(start, rows)
+            blocks: distributed.Future | None = None
             if sender is None:
-                blocks = {part[0]: np.asfortranarray(columns(*part)) for part in parts}
+                blocks = self._ship(
+                    worker, {part[0]: np.asfortranarray(columns(*part)) for part in parts}
+                )
             else:
                 feeds.append(Feed(sender, topic_of(run, worker), parts))
             packed = PackedJob(self.job.only(worker))
-            there = self._ship(worker, blocks) if sender is None else None
             shard = self._add("open", worker, 0, open_shard, run, run, packed, worker, False,
-                              there, sender is not None)  # fmt: skip
+                              blocks, sender is not None)  # fmt: skip
             opened.append(shard)
         self.finals, self.saves = chain_slices(
             self.job.programs, opened, [()] * len(opened), self._add, checkpoints.folder
@@ -172,16 +174,18 @@ class _Attempt:
         return future
 
     def _ship(self, worker: int, blocks: dict[int, np.ndarray]) -> distributed.Future:
-        """Send a worker its columns by Dask's scheduler."""
+        """Send a worker its columns by Dask's scheduler.
+
+        `guard` lets it come to its end: cancelled half-way, it would leave the columns there, and
+        nobody to release them.
+        """
         target, key = self.job.workers[worker], self._key(worker, "columns")
 
         async def scatter() -> distributed.Future:
-            sending = asyncio.ensure_future(
-                self.client.scatter({key: blocks}, workers=[target.address], asynchronous=True)
+            sent = await self.client.scatter(
+                {key: blocks}, workers=[target.address], asynchronous=True
             )
-            sending.add_done_callback(lambda sent: sent.cancelled() or sent.exception())
-            # Cancelled half-way, it would leave the columns there, and nobody to release them.
-            return (await asyncio.shield(sending))[key]
+            return sent[key]
 
         try:
             future: distributed.Future = guard(self.client, scatter, self.addresses)

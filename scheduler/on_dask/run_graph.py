@@ -235,7 +235,7 @@ class RunGraph:
             key, (first, last) = chunk.key, chunk.columns
             if sum(stop - start for start, stop in piece.spans) < last - first:
                 key = (task_name(self.job.name, "cut", self.token), share.worker, number)
-                whole = chunk.declared._replace(finite=False)  # its columns are checked when copied
+                whole = _unchecked(chunk).declared  # its columns are checked when copied
                 self.cuts[key] = Task(key, cut, TaskRef(chunk.key), piece.spans, whole)
                 piece = piece.side_by_side()
             yield List(piece, TaskRef(key))
@@ -253,11 +253,11 @@ class RunGraph:
         """Add tasks that hand the memory on to each other, which may be tied to no worker."""
         if len(portions) <= 1:
             inputs = portions[0] if portions else []
-            return self._add("run", 0, 0, run_at_once, self._packed, self._on_gpu, inputs)
+            return self._add(RUN, 0, 0, run_at_once, self._packed, self._on_gpu, inputs)
         buffer = self._add("open", 0, 0, open_whole, self._packed, self._on_gpu, portions[0])
         for i, some in enumerate(portions[1:], 1):
             buffer = self._add("load", 0, i, fill_whole, buffer, i, some)
-        return self._add("run", 0, 0, run_whole, self._packed, buffer, len(portions))
+        return self._add(RUN, 0, 0, run_whole, self._packed, buffer, len(portions))
 
     def _in_place(self, portions: list[list[List]]) -> TaskRef:
         """Add tasks of workers of one process, whose memory is where it stays, on their devices."""
@@ -265,15 +265,16 @@ class RunGraph:
         filled = [
             self._add("load", 0, i, fill_team, buffer, i, some) for i, some in enumerate(portions)
         ]
-        return self._add("run", 0, 0, run_team, self._packed, buffer, filled)
+        return self._add(RUN, 0, 0, run_team, self._packed, buffer, filled)
 
     def _chains(self, each: Sequence[Share], chunks: Sequence[Chunk]) -> list[TaskRef]:
         """Add the tasks of several processes."""
         attempt = self._add("begin", 0, 0, begin_run)
         exchanged = self._exchanges_input
+        held = [_unchecked(chunk) for chunk in chunks if exchanged]
         shards = [
             self._add("open", w, 0, open_shard, self.token, attempt, packed, w, self._on_gpu,
-                      None, False, tuple(self._pieces(each[w], chunks)) if exchanged else ())
+                      None, False, tuple(self._pieces(each[w], held)))
             for w, packed in enumerate(self._packed.each())
         ]  # fmt: skip
         filled = [
@@ -288,13 +289,18 @@ class RunGraph:
     def _hold(
         self, chunks: Sequence[Chunk], attempt: TaskRef, contacts: list[TaskRef]
     ) -> list[TaskRef]:
-        """Add tasks that hold the chunks, each where it is, if a worker of the run is there."""
+        """Add tasks that check the chunks and hold them, each where it is, if a worker is there."""
         homes = tuple(worker.address for worker in self.job.workers)
         return [
-            self._task(HOLD, 0, number, hold_chunk, TaskRef(chunk.key),
-                       chunk.declared._replace(finite=False), attempt, contacts, homes=homes)
+            self._task(HOLD, 0, number, hold_chunk, TaskRef(chunk.key), chunk.declared, attempt,
+                       contacts, homes=homes)
             for number, chunk in enumerate(chunks)
         ]  # fmt: skip
+
+
+def _unchecked(chunk: Chunk) -> Chunk:
+    """Return a chunk whose numbers need not be checked where they are copied."""
+    return chunk._replace(declared=chunk.declared._replace(finite=False))
 
 
 def on_devices(workers: Sequence[WorkerInfo], on_gpu: bool) -> bool:

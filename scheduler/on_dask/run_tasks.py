@@ -176,11 +176,12 @@ def hold_chunk(
 ) -> HeldChunk:
     """Dask task: hold a chunk for the workers of a run, one of which is here, until it begins.
 
-    All shards are open when there are `contacts`.
+    It is checked here, and not once more where its columns go.  All shards are open when there are
+    `contacts`.
     """
     declared.require(chunk)
     place = device_index(chunk)
-    groups = [s.group for s in shards_of(attempt) if s.group is not None and not s.empty]
+    groups = _groups_of(attempt)
     if not groups:
         raise StaleShardError(
             "a chunk of the input came to a worker that takes no part in the run: Dask did not "
@@ -192,6 +193,11 @@ def hold_chunk(
             chunk = to_current_gpu(chunk)
     wait_for_writes(chunk)
     return hold(group, chunk)
+
+
+def _groups_of(attempt: str) -> list[RunGroup]:
+    """Return the groups of the shards of an attempt in this process."""
+    return [s.group for s in shards_of(attempt) if s.group is not None and not s.empty]
 
 
 def run_slice(
@@ -265,7 +271,7 @@ def _exchange_input(
     group: RunGroup, attempt: str, buffer: InputBuffer, chunks: Sequence[HeldChunk]
 ) -> None:
     """Fill a shard with what the workers of the run hold, and send them what this one does."""
-    here = {s.group.worker: s.group for s in shards_of(attempt) if s.group is not None}
+    here = {each.worker: each for each in _groups_of(attempt)}
     near: list[tuple[Piece, Array]] = []
     far: dict[HeldColumns, Piece] = {}
     for number, piece in buffer.pieces:
@@ -289,9 +295,6 @@ def _exchange_input(
                 group.device, [(far[held].side_by_side(), array) for held, array in some]
             ),
         )  # fmt: skip
-    for held, arrays in into.items():
-        for array in arrays:
-            far[held].declared.require_finite(array)
 
 
 def save_shard(held: HeldShard, step: int, folder: str | None, before: Any) -> Saved:

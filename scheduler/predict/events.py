@@ -30,8 +30,10 @@ from hetero_la.scheduler.machine.device import Overlap
 from hetero_la.scheduler.machine.model import MachineModel, Source
 from hetero_la.scheduler.program.instructions import (
     CallKernel,
+    CopyRegion,
     LoadColumn,
     Program,
+    ReadBack,
     ReceiveMessage,
     SendMessage,
     StoreRows,
@@ -110,20 +112,31 @@ class SimulationState:
                         self.set_receive_costs(index, message, i.private, at_once, dtype)
                     case StoreRows() if i.region.index < absent:
                         pass
-                    case LoadColumn() | StoreRows() if loads or device.kind == "cpu":
-                        region = i.region
-                        if device.by_reference:  # the rest of the column is copied as well
-                            region = region._replace(start=0, stop=layout.mt)
-                        size = math.prod(graph.shape(region)) * dtype.itemsize
-                        store = isinstance(i, StoreRows)
-                        rest = beside.pop(region.index, 0) * dtype.itemsize if store else 0
-                        self.seconds[index] = self.model.host_seconds(
-                            size + rest, w, store=store, source=source
-                        )
-                        if staged and not store:
+                    case LoadColumn() | StoreRows() | ReadBack() if loads or device.kind == "cpu":
+                        rest = 0
+                        if isinstance(i, StoreRows):
+                            rest = beside.pop(i.region.index, 0) * dtype.itemsize
+                        elif staged and not program.streamed:
                             self.last_load[w] = index
-                        self.host[index] = device.launch_seconds
-                        self.bytes_host[w] += size if self.seconds[index] else 0
+                        self.set_copy_costs(index, i, graph, dtype, source, rest)
+
+    def set_copy_costs(
+        self, index: int, copy: CopyRegion, graph: TaskGraph, dtype: np.dtype, source: Source,
+        rest: int,
+    ) -> None:  # fmt: skip
+        """Set the times of a copy between a worker and the host, which copies `rest` bytes more."""
+        w, region = self.worker[index], copy.region
+        device, streamed = self.model.devices[w], self.programs[w].streamed
+        if device.by_reference and not streamed:  # the rest of the column is copied as well
+            region = region._replace(start=0, stop=graph.layout.mt)
+        size = math.prod(graph.shape(region)) * dtype.itemsize
+        if source == "row-major" and (isinstance(copy, ReadBack) or _is_again(copy)):
+            source = "column-major"  # as results are
+        self.seconds[index] = self.model.host_seconds(
+            size + rest, w, store=isinstance(copy, StoreRows), source=source, streamed=streamed
+        )
+        self.host[index] = device.launch_seconds
+        self.bytes_host[w] += size if self.seconds[index] else 0
 
     def set_receive_costs(
         self, index: int, message: Message, private: bool, receivers: int, dtype: np.dtype
@@ -148,12 +161,18 @@ class SimulationState:
         takes = {
             (key, self.worker[index]): index for index, i in enumerate(self.all) for key in i.takes
         }
+        stores: dict[int, int] = {}  # column -> its first store
+        for index, i in enumerate(self.all):
+            if isinstance(i, StoreRows):
+                stores.setdefault(i.region.index, index)
         for w, program in enumerate(self.programs):
             latest: dict[int, int] = {}
             for index, i in enumerate(program.instructions, self.first[w]):
                 before = [takes.get(pair, never) for pair in i.awaits]
                 if isinstance(i, ReceiveMessage):
                     before.append(sends.get(i.message, never))
+                if isinstance(i, ReadBack) and i.region.index not in program.places:
+                    before.append(stores[i.region.index])
                 if before:
                     self.needs[index] = before
                 if not self.blocking[w]:
@@ -286,6 +305,10 @@ class SimulationState:
             waits.append(f"message {tuple(i.message)} from worker {i.message.source}")
         waiting = f" (waits for {', '.join(waits)})" if waits else ""
         return f"worker {w} is stuck at instruction {index - span.start}, {i.label}{waiting}"
+
+
+def _is_again(copy: CopyRegion) -> bool:
+    return isinstance(copy, LoadColumn) and copy.again
 
 
 def _untouched(graph: TaskGraph) -> dict[int, int]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import attrgetter
 
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import TaskBlock
+from hetero_la.scheduler.placement.column_groups import ColumnGroups
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.lookahead import Order
 from hetero_la.scheduler.placement.placement import Placement
+from hetero_la.scheduler.placement.streamed_order import StreamedOrder
 from hetero_la.scheduler.program.checkpoint_cuts import CheckpointCuts
 from hetero_la.scheduler.program.column_runs import BlockColumns, ColumnRun
 from hetero_la.scheduler.program.instructions import Program, set_urgencies
 from hetero_la.scheduler.program.messages import Traffic, derive_traffic
+from hetero_la.scheduler.program.streaming import protect_stored, stream
 from hetero_la.scheduler.program.writer import ProgramWriter, announce_taken, issue_stores_early
 from hetero_la.tiles.kernels.spec import SPECS
 
@@ -28,6 +31,8 @@ def build_programs(
     shared: Collection[int] = (),
     arrival: Callable[[int], int] | None = None,
     checkpoints: Sequence[int] = (),
+    groups: ColumnGroups | None = None,
+    done: int = 0,
 ) -> tuple[list[Program], Traffic]:
     """Turn a placed graph into one program per worker, and the messages between them.
 
@@ -52,17 +57,27 @@ def build_programs(
     checkpoints : sequence of int, optional
         Steps, in order, before which the state of the matrix is saved; every task must
         be placed on the owner of its column.
+    groups : ColumnGroups, optional
+        Groups of columns that are in memory one after the other; None: all columns are.
+    done : int, optional
+        Then, number of the first visit to a group that is still to be done.
     """
-    traffic = derive_traffic(graph, placement, distribution)
-    order, made, touched = Order(graph, depth, arrival), graph.made_columns(), graph.touched_rows()
+    order = StreamedOrder(graph, depth, groups) if groups else Order(graph, depth, arrival)
+    visit = order.visit if isinstance(order, StreamedOrder) else None
+    traffic = derive_traffic(graph, placement, distribution, visit)
+    made, touched = graph.made_columns(), graph.touched_rows()
     writers = []
     mergings = []
     for worker in range(workers):
-        writer = ProgramWriter(graph, distribution, traffic, worker, depth, made, touched)
+        writer = ProgramWriter(graph, distribution, traffic, worker, depth, made, touched, visit)
         writers.append(writer)
-        everything = range(len(distribution.owners))
-        stored = everything if worker in shared else writer.program.columns
-        mergings.append(_Merging(graph, order, stored))
+        columns: Sequence[int] = writer.program.columns
+        if worker in shared:
+            columns = range(len(distribution.owners))
+        local = {column: place for place, column in enumerate(columns)}
+        if groups:
+            local = groups.neighbours(graph.layout, columns)
+        mergings.append(_Merging(graph, order, local))
     for block in graph.blocks:
         for worker, columns in placement.shares(block).items():
             mergings[worker].add(block, columns)
@@ -70,19 +85,27 @@ def build_programs(
         mine = [t for t in graph.tasks if placement[t.index] == worker] if checkpoints else []
         cuts = CheckpointCuts(graph, mine, checkpoints)
         writer.write(merging.runs(), arrival, cuts)
-    announce_taken(writers)
+    announce_taken(writers, of_all=groups is not None)
     for writer in writers:
-        issue_stores_early(writer.program)
-        set_urgencies(writer.program.instructions)
-    return [writer.program for writer in writers], traffic
+        program = writer.program
+        if isinstance(order, StreamedOrder):
+            program.capacity = order.groups.capacities[program.worker]
+            program.places = {column: order.groups.places[column] for column in program.columns}
+            stream(program, graph, traffic, order, done)
+            set_urgencies(program.instructions, order.start)
+        else:
+            issue_stores_early(program)
+            set_urgencies(program.instructions)
+    programs = [writer.program for writer in writers]
+    protect_stored(programs)
+    return programs, traffic
 
 
 class _Merging:
     """Merging of one worker's tasks that differ only in the column, adjacent in its shard."""
 
-    def __init__(self, graph: TaskGraph, order: Order, columns: Sequence[int]) -> None:
-        self._graph, self._order = graph, order
-        self._local = {column: place for place, column in enumerate(columns)}
+    def __init__(self, graph: TaskGraph, order: Order, local: Mapping[int, int]) -> None:
+        self._graph, self._order, self._local = graph, order, local
         self._cut: dict[tuple[int, int, int, bool], list[Sequence[int]]] = {}
         self._found: list[ColumnRun] = []
 

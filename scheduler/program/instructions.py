@@ -8,7 +8,7 @@ programs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, TypeVar
 
@@ -20,6 +20,7 @@ from hetero_la.tiles.arrays.counted import counted
 from hetero_la.tiles.arrays.displayed import one_line
 from hetero_la.tiles.kernels.device import Queue
 from hetero_la.tiles.kernels.spec import SPECS
+from hetero_la.tiles.storage.layout import TileLayout
 
 #: Urgency after the work of all steps.
 _LAST = 2**31
@@ -88,6 +89,8 @@ class CallKernel(Instruction):
     stretches : tuple of (int, int)
         First and last tile columns, of a call for a trapezoid whose columns are not all
         neighbours in the matrix: the kernel is called for each stretch, from its diagonal down.
+    buffers : dict
+        Name and tile column of what it reads where that was read back -> the buffer.
     """
 
     op = "call"
@@ -96,6 +99,7 @@ class CallKernel(Instruction):
     kind: str
     regions: tuple[Region, ...]
     stretches: tuple[tuple[int, int], ...] = ()
+    buffers: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def kernel_calls(self) -> Iterator[tuple[int, int, tuple[Region, ...]]]:
         """Yield first and last tile column, and regions, of each call of the kernel.
@@ -213,16 +217,44 @@ class CopyRegion(Instruction):
 
 @dataclass(slots=True, repr=False)
 class LoadColumn(CopyRegion):
-    """Copy a tile column from the user's array to the shard."""
+    """Copy a tile column from the user's array to the shard.
+
+    Attributes
+    ----------
+    again : bool
+        Whether the run has stored it before, so that it is where results go.
+    """
 
     op = "load"
+    again: bool = False
+
+
+@dataclass(slots=True, repr=False)
+class ReadBack(CopyRegion):
+    """Copy rows of a column that was stored to a buffer, to read them there.
+
+    Attributes
+    ----------
+    slot : int
+        Buffer that it fills.
+    """
+
+    op = "read back"
+    slot: int = 0
 
 
 @dataclass(slots=True, repr=False)
 class StoreRows(CopyRegion):
-    """Copy rows of a tile column from the shard to the user's array."""
+    """Copy rows of a tile column from the shard to the user's array.
+
+    Attributes
+    ----------
+    readers : int
+        How often other workers read back what was stored there before.
+    """
 
     op = "store"
+    readers: int = 0
 
 
 @dataclass(slots=True, repr=False)
@@ -254,6 +286,12 @@ class Program:
         that the program touches.
     results : frozenset of str
         Names of the per-step values that the run returns.
+    capacity : int
+        Element columns of its shard, where that has not room for all columns; else 0.
+    places : dict
+        First element column in the shard of each of the columns, in that case.
+    visits : list of (int, int)
+        In that case, number and end, as a place in `instructions`, of each visit to columns.
     """
 
     worker: int
@@ -262,6 +300,9 @@ class Program:
     slots: int = 0
     values: dict[tuple[str, int], tuple[tuple[int, ...], Any]] = field(default_factory=dict)
     results: frozenset[str] = frozenset()
+    capacity: int = 0
+    places: dict[int, int] = field(default_factory=dict)
+    visits: list[tuple[int, int]] = field(default_factory=list)
 
     def __repr__(self) -> str:
         columns, instructions = len(self.columns), len(self.instructions)
@@ -285,6 +326,26 @@ class Program:
             for place, call in enumerate(self.instructions)
             if isinstance(call, CallKernel)
         }
+
+    def largest_read_back(self, layout: TileLayout) -> int:
+        """Return the elements of a buffer for what it reads back."""
+        regions = (read.region for read in self.select(ReadBack))
+        return max(
+            (
+                (layout.row(stop) - layout.row(start)) * layout.column_width(column)
+                for _, column, start, stop in regions
+            ),
+            default=0,
+        )
+
+    def read_back_elements(self, layout: TileLayout) -> int:
+        """Return the elements of all buffers for what it reads back."""
+        return self.largest_read_back(layout) * len({read.slot for read in self.select(ReadBack)})
+
+    @property
+    def streamed(self) -> bool:
+        """Whether only some of its columns are in memory at a time."""
+        return self.capacity > 0
 
     @property
     def last_step(self) -> int:
@@ -322,8 +383,26 @@ class Program:
         yield start, len(self.instructions), None
 
 
-def set_urgencies(instructions: Sequence[Instruction]) -> None:
-    """Set the urgency of each instruction of a program.
+def append_after(
+    instructions: list[Instruction], instruction: Instruction, before: Collection[int]
+) -> int:
+    """Append an instruction that follows those at the places `before`; return its place."""
+    own, latest = instruction.queue, dict[Queue, int]()
+    for place in sorted(before):
+        queue = instructions[place].queue
+        if queue is not own:
+            latest[queue] = place
+    instruction.waits = tuple(sorted(latest.values()))
+    for place in instruction.waits:
+        instructions[place].signals = True
+    instructions.append(instruction)
+    return len(instructions) - 1
+
+
+def set_urgencies(
+    instructions: Sequence[Instruction], start: Callable[[int, int], int] = lambda step, column: 0
+) -> None:
+    """Set the urgency of each instruction of a program, whose steps on a column begin at `start`.
 
     Panels and the updates that they need go before the other updates of the step before,
     with which they overlap, but not before those of earlier steps.  A send has the urgency of the
@@ -333,7 +412,8 @@ def set_urgencies(instructions: Sequence[Instruction]) -> None:
     urgency = _LAST
     for instruction in reversed(instructions):
         if isinstance(instruction, CallKernel):
-            urgency = 2 * instruction.step - (0 if instruction.queue is Queue.UPDATE else 3)
+            step = instruction.step + start(instruction.step, instruction.first)
+            urgency = 2 * step - (0 if instruction.queue is Queue.UPDATE else 3)
         instruction.urgency = urgency
     for instruction in instructions:
         if isinstance(instruction, SendMessage):

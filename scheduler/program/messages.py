@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,11 +19,13 @@ class MessageKey(NamedTuple):
     """Key of the message from worker `source` to the tasks of `step` on other workers.
 
     The data for the step's panel is a message of its own: the rest may depend on its result.
+    Another are the per-step values for workers that do the step's tasks in `later` visits only.
     """
 
     source: int
     step: int
     panel: bool = False
+    later: bool = False
 
 
 class MessagePart(NamedTuple):
@@ -57,6 +59,8 @@ class Message:
     first : int
         The consumer whose tasks the builder added first: for a panel, the owner of the next
         one.
+    visit : int
+        Where only some columns are in memory at a time: the visit in which its columns are sent.
     """
 
     key: MessageKey
@@ -66,6 +70,7 @@ class Message:
     consumers: set[int] = field(default_factory=set)
     parts: list[MessagePart] = field(default_factory=list)
     first: int = -1
+    visit: int = -1
 
     def __repr__(self) -> str:
         to = ", ".join(map(str, sorted(self.consumers)))
@@ -111,18 +116,29 @@ class Traffic:
         return one_line("Traffic", counted(len(self.messages), "message"))
 
 
-def derive_traffic(graph: TaskGraph, placement: Placement, distribution: Distribution) -> Traffic:
+#: Number of the visit to a group of columns in which a step's work on a column is done.
+Visit = Callable[[int, int], int]
+
+
+def derive_traffic(
+    graph: TaskGraph, placement: Placement, distribution: Distribution, visit: Visit | None = None
+) -> Traffic:
     """Find every flow between different workers, and group the flows into messages.
 
     A tile goes directly from the worker that wrote it to the tasks of the same step, and to the
-    owner of its column; later readers get it from there.
+    owner of its column; later readers get it from there.  Where only some columns are in memory at
+    a time, those of later visits read them back from where results go.
     """
-    return _Derivation(graph, placement, distribution).traffic
+    return _Derivation(graph, placement, distribution, visit).traffic
 
 
 class _Derivation:
-    def __init__(self, graph: TaskGraph, placement: Placement, distribution: Distribution) -> None:
+    def __init__(
+        self, graph: TaskGraph, placement: Placement, distribution: Distribution,
+        visit: Visit | None,
+    ) -> None:  # fmt: skip
         self.graph, self.placement, self.owners = graph, placement, distribution.owners
+        self._visit = visit
         self.traffic = Traffic()
         self._vectors = graph.vectors()
         self._present: set[tuple[int, int, Region]] = set()
@@ -159,9 +175,24 @@ class _Derivation:
         for here, columns in shares.items():
             if there == here or self._is_present(here, writer, region):
                 continue
+            at_once = self._in_visit_of(writer, region, block, columns)
+            if at_once:
+                columns = at_once
+            elif region.name not in self.graph.values:
+                continue  # it is read back
             # Rows that depend on the column: those of the first and the last one include all.
             for column in (columns[0], columns[-1]) if region.sloped else columns[:1]:
-                self._send_region(writer, region.of(column), there, block, here)
+                key = self._key(there, block)._replace(later=not at_once)
+                self._send_region(writer, region.of(column), key, block, here)
+
+    def _in_visit_of(
+        self, writer: TaskBlock | None, region: Region, block: TaskBlock, columns: Sequence[int]
+    ) -> Sequence[int]:
+        """Return those of a block's columns whose tasks are done in the visit of their writer."""
+        if self._visit is None or writer is None:
+            return columns
+        visit = self._visit(writer.step, writer.start if writer.single else region.index)
+        return [column for column in columns if self._visit(block.step, column) == visit]
 
     def _is_present(self, here: int, writer: TaskBlock | None, region: Region) -> bool:
         """Return whether a worker keeps a region that it has received; from now on it does."""
@@ -173,8 +204,9 @@ class _Derivation:
         return known
 
     def _send_region(
-        self, writer: TaskBlock | None, region: Region, there: int, block: TaskBlock, here: int
+        self, writer: TaskBlock | None, region: Region, key: MessageKey, block: TaskBlock, here: int
     ) -> None:
+        there = key.source
         if writer is not None and region.name not in self.graph.values:
             owner = self.owners[region.index]
             if there != owner and (here == owner or block.step > writer.step):
@@ -185,10 +217,12 @@ class _Derivation:
                     message.after.add(home.key)
                 self._need(block, here, message)
                 return
-        message = self._message(self._key(there, block))
+        message = self._message(key)
         message.include(region, here)
         if writer is not None:
             message.writers.add(writer.index(region.index))
+            if self._visit is not None and region.name not in self.graph.values:
+                message.visit = self._visit(writer.step, region.index)
         self._need(block, here, message)
 
     def _need(self, block: TaskBlock, here: int, message: Message) -> None:

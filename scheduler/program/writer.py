@@ -11,7 +11,7 @@ from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.program.calls import CallIndex, CommonDependences, between
 from hetero_la.scheduler.program.checkpoint_cuts import CheckpointCuts
 from hetero_la.scheduler.program.column_runs import ColumnRun
-from hetero_la.scheduler.program.inbox import Inbox
+from hetero_la.scheduler.program.inbox import Inbox, Slots
 from hetero_la.scheduler.program.instructions import (
     CallKernel,
     Instruction,
@@ -21,12 +21,12 @@ from hetero_la.scheduler.program.instructions import (
     SaveRegion,
     SendMessage,
     StoreRows,
+    append_after,
 )
 from hetero_la.scheduler.program.last_writes import LastWrites
-from hetero_la.scheduler.program.messages import Message, MessageKey, Traffic
+from hetero_la.scheduler.program.messages import Message, MessageKey, Traffic, Visit
 from hetero_la.scheduler.program.outbox import Outbox
 from hetero_la.scheduler.program.own_columns import OwnColumns
-from hetero_la.scheduler.program.slots import Slots
 from hetero_la.tiles.kernels.device import Queue
 from hetero_la.tiles.kernels.spec import SPECS
 
@@ -37,13 +37,14 @@ class ProgramWriter:
     def __init__(
         self, graph: TaskGraph, distribution: Distribution, traffic: Traffic, worker: int,
         depth: int, made: Collection[int], touched: Mapping[int, tuple[int, int]],
+        visit: Visit | None = None,
     ) -> None:  # fmt: skip
-        self.graph, self.traffic, self.worker = graph, traffic, worker
+        self.graph, self.traffic, self.worker, self.visit = graph, traffic, worker, visit
         self.program = Program(
             worker, distribution.columns(worker), results=frozenset(graph.results)
         )
         self.owned = frozenset(self.program.columns)
-        self.inbox = Inbox(graph, traffic, worker, self.owned)
+        self.inbox = Inbox(graph, traffic, worker, self.owned, visit)
         self.calls, self.common = CallIndex(), CommonDependences()
         self.load_at: dict[int, int] = {}
         self.writes = LastWrites(self.program.columns, graph.layout.mt, graph.layout.part_ends)
@@ -139,19 +140,7 @@ class ProgramWriter:
             self._append(store, [max(place, self.load_at.get(column, 0))])
 
     def _append(self, instruction: Instruction, before: Collection[int] = ()) -> int:
-        """Add an instruction that follows those at `before`; return its place."""
-        instructions, own = self.program.instructions, instruction.queue
-        if before:
-            latest: dict[Queue, int] = {}
-            for place in sorted(before):
-                queue = instructions[place].queue
-                if queue is not own:
-                    latest[queue] = place
-            instruction.waits = tuple(sorted(latest.values()))
-            for place in instruction.waits:
-                instructions[place].signals = True
-        instructions.append(instruction)
-        return len(instructions) - 1
+        return append_after(self.program.instructions, instruction, before)
 
     def _call(self, run: ColumnRun) -> int:
         head, columns = run.parts[0]
@@ -190,8 +179,11 @@ class ProgramWriter:
         return place
 
     def _common(self, block: TaskBlock, columns: Sequence[int]) -> CommonDependences:
-        """Return the dependences that all calls for a block share; cached for the latest block."""
-        if self.common.block is block:
+        """Return the dependences that all calls for a block share; cached for the latest block.
+
+        Of one visit, where only some columns are in memory at a time.
+        """
+        if self.common.block is block and self.visit is None:
             return self.common
         self.common = common = CommonDependences(block)
         self.calls.set_predecessors(common)
@@ -222,7 +214,7 @@ class ProgramWriter:
     ) -> Iterator[tuple[Region, MessageKey, int]]:
         """Yield those of a task's regions that were received, their message, and its receive."""
         for region in regions:
-            key = self.inbox.holder(region.of(column))
+            key = self.inbox.holder(region.of(column), block.step, column)
             if key is not None:
                 place = self.inbox.received[key]
                 if region in block.updates:
@@ -313,14 +305,21 @@ def issue_stores_early(program: Program) -> None:
         instruction.waits = tuple(moved[place] for place in instruction.waits)
 
 
-def announce_taken(writers: list[ProgramWriter]) -> None:
-    """Let consumers signal that they have taken a message for which some instruction waits."""
+def announce_taken(writers: list[ProgramWriter], *, of_all: bool = False) -> None:
+    """Let consumers signal that they have taken a message for which some instruction waits.
+
+    With `of_all`, of each message: where only some columns are in memory at a time, what is loaded
+    in the place of a sent column waits.
+    """
     awaited = {
         pair
         for writer in writers
         for instruction in writer.program.instructions
         for pair in instruction.awaits
     }
+    if of_all and writers:
+        for message in writers[0].traffic.messages.values():
+            awaited |= {(message.key, consumer) for consumer in message.consumers}
     for key, consumer in sorted(awaited):
         writer = writers[consumer]
         *others, place = writer.inbox.last_uses(key)

@@ -166,6 +166,8 @@ class PackedJob:
     def _parts(self) -> list[PackedJob]:
         return [PackedJob(self.job.only(worker)) for worker in range(len(self.job.programs))]
 
+    # A method, and not the cached list itself: what walks through public attributes would make the
+    # list, and go on into the parts, and into theirs, without an end.
     def each(self) -> list[PackedJob]:
         """Return what each of its workers needs of it, which is packed once."""
         return self._parts

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from hetero_la.scheduler.exchange.port import Incoming
 from hetero_la.scheduler.graph.tasks import Region
-from hetero_la.scheduler.program.instructions import ReceiveMessage
+from hetero_la.scheduler.program.instructions import ReadBack, ReceiveMessage
 from hetero_la.scheduler.program.messages import MessagePart, buffer_elements
 from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.step_memory import Name, StepMemory
@@ -31,14 +31,19 @@ class Received:
         self._layout, self._device, self._dtype = job.layout, device, job.dtype
         receives = job.programs[worker].select(ReceiveMessage)
         messages = [job.messages[receive.message].parts for receive in receives]
-        vectors = {
+        #: Parts that have memory of their own: vectors, or what later visits need.
+        own = {
             part.region[:2]: (part.shape, part.dtype)
             for parts in messages
             for part in parts
-            if len(part.shape) == 1
+            if len(part.shape) == 1 or (part.row is None and job.programs[worker].streamed)
         }
-        self._vectors = StepMemory(vectors, device, job.dtype)
+        self._vectors = StepMemory(own, device, job.dtype)
         self._elements = buffer_elements(messages)
+        self._largest = job.programs[worker].largest_read_back(job.layout)
+        self._memory: dict[int, Array] = {}
+        #: Buffer -> the first element row of what it was filled with last, and the array.
+        self._read: dict[int, tuple[int, Array]] = {}
         self._buffers: dict[tuple[int, str, int], Array] = {}
         self._held: dict[Name, list[tuple[MessagePart, Array]]] = {}  # the latest first
 
@@ -61,6 +66,23 @@ class Received:
             valid = [entry for entry in held if not part.region.covers(entry[0].region)]
             self._held[name, index] = [(part, array), *valid]
 
+    def read_back(self, read: ReadBack) -> Array:
+        """Return the buffer that part of a column is read back to."""
+        _, column, start, stop = read.region
+        top = self._layout.row(start)
+        shape = (self._layout.row(stop) - top, self._layout.column_width(column))
+        if read.slot not in self._memory:
+            self._memory[read.slot] = self._device.empty((self._largest,), self._dtype)
+        array = self._memory[read.slot][: math.prod(shape)].reshape(shape, order="F")
+        self._read[read.slot] = top, array
+        return array
+
+    def in_buffer(self, slot: int, region: Region) -> Array:
+        """Return the view of a region in the buffer that it was read back to."""
+        top, array = self._read[slot]
+        row = self._layout.row
+        return array[row(region.start) - top : row(region.stop) - top]
+
     def find(self, region: Region) -> Array | None:
         """Return the latest received array that has a region; None if there is none."""
         for part, array in self._held.get(region[:2], ()):
@@ -76,7 +98,7 @@ class Received:
 
         `place` counts the parts of the same name in one message.
         """
-        if len(part.shape) == 1:
+        if part.region[:2] in self._vectors:
             return self._vectors[part.region[:2]]
         name = part.region.name
         if (slot, name, place) not in self._buffers:

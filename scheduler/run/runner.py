@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from hetero_la.scheduler.program.instructions import (
     CopyRegion,
     Instruction,
     LoadColumn,
+    ReadBack,
     ReceiveMessage,
     SaveRegion,
     SendMessage,
@@ -30,7 +32,7 @@ from hetero_la.scheduler.run.watched import Part
 from hetero_la.tiles.arrays.errors import RunAbortedError, StaleShardError
 from hetero_la.tiles.arrays.transfer import to_host
 from hetero_la.tiles.kernels.device import Array, Device, Event, Queue
-from hetero_la.tiles.storage.shard import Shard, Storage, Wanted, local_width
+from hetero_la.tiles.storage.shard import HomeStorage, Shard, Storage, Wanted, local_width
 
 
 @dataclass
@@ -77,12 +79,14 @@ class Runner:
             instructions = self.program.instructions
             self.recorder = Recorder(self.device, instructions) if job.traced else None
             columns = [c for c in self.program.columns if not self._is_kept(c)]
-            width = local_width(self.layout, columns)
-            array, self._loaded = self.storage.home(self.device, width)
+            width = self.program.capacity or local_width(self.layout, columns)
+            array, self._loaded = None, False
+            if not self.program.streamed:
+                array, self._loaded = self.storage.home(self.device, width)
             self._in_place = array is not None
             if array is None:
                 array = self.device.empty((self.layout.m, width), job.dtype)
-            self.shard = Shard(array, self.layout, columns, self._kept)
+            self.shard = Shard(array, self.layout, columns, self._kept, self.program.places)
             given = job.given_to(self.worker)
             self._given = {name: self._upload(value) for name, value in given.items()}
         self._part = Part(
@@ -118,7 +122,7 @@ class Runner:
         with self._device_at_rest_on_error():
             if start == 0:
                 self._part.begin()
-            if start == 0 and not self._in_place:
+            if start == 0 and not self._in_place and not self.program.streamed:
                 self.storage.begin_loading(self.device, self._loads())
             with (
                 self.port.enqueuing(instructions),
@@ -191,6 +195,8 @@ class Runner:
                 self._send(instruction)
             case LoadColumn():
                 self._load(instruction)
+            case ReadBack():
+                self._read_back(instruction)
             case StoreRows():
                 self._store(instruction)
             case SaveRegion():
@@ -216,10 +222,29 @@ class Runner:
 
     def _load(self, load: LoadColumn) -> None:
         if not self._loaded and not self._is_kept(load.region.index):
-            self._copy(self.storage.load, load)
+            self._copy(self._reload if load.again else self.storage.load, load)
+
+    def _reload(self, device: Device, start: int, stop: int, target: Array, rows: slice) -> None:
+        self._home.reload(device, start, stop, target, rows, self.port.check)
+
+    @property
+    def _home(self) -> HomeStorage:
+        return cast(HomeStorage, self.storage)
+
+    def _read_back(self, read: ReadBack) -> None:
+        _, column, first, last = read.region
+        start, stop = self.layout.columns(column)
+        rows = slice(self.layout.row(first), self.layout.row(last))
+        buffer = self._received.read_back(read)
+        with self.port.waiting(read):
+            self._reload(self.device, start, stop, buffer, rows)
 
     def _store(self, store: StoreRows) -> None:
         if not self._in_place and not self._is_kept(store.region.index):
+            if store.readers:
+                start, _ = self.layout.columns(store.region.index)
+                with self.port.waiting(store):
+                    self._home.let_read(self.device, start, store.readers, self.port.check)
             self._copy(self.storage.store, store)
 
     def _copy(self, copy: Callable[..., None], instruction: CopyRegion) -> None:
@@ -243,7 +268,9 @@ class Runner:
         for first, last, regions in call.kernel_calls():
             arrays = [
                 # The first task's own column is replaced by all columns merged into this call.
-                self._locate(region, last if region.index == first else region.index)
+                self._received.in_buffer(call.buffers[region[:2]], region)
+                if region[:2] in call.buffers
+                else self._locate(region, last if region.index == first else region.index)
                 for region in regions
             ]
             self.device.call(call.kind, call.queue, arrays, self.job.options)

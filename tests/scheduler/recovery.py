@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, secede
 
 ROOT = str(Path(__file__).parents[2])
 
@@ -119,15 +119,17 @@ def _replace(name: str, kernel: Any) -> None:
     registry._IMPLEMENTATIONS["cpu", name] = kernel
 
 
-def slow_blocks(seconds: float) -> None:
-    """Let each block of a result take longer; 0: no longer."""
+def slow_blocks(seconds: float, first: int | None = None) -> None:
+    """Let blocks of results take longer, or that with the `first` column; 0: no longer."""
     from hetero_la.scheduler.on_dask import run_tasks
 
     real = getattr(run_tasks.block_of, "real", run_tasks.block_of)
 
-    def slow(*args: Any) -> Any:
-        time.sleep(seconds)
-        return real(*args)
+    def slow(finished: Any, start: int, *args: Any) -> Any:
+        if first in (None, start):
+            secede()  # others are not kept waiting
+            soon(lambda: run_tasks.block_of is not slow, seconds)
+        return real(finished, start, *args)
 
     slow.real = real  # type: ignore[attr-defined]
     run_tasks.block_of = slow if seconds else real

@@ -16,6 +16,7 @@ import pytest
 from distributed import Client, wait
 
 import hetero_la
+from hetero_la.dask_arrays import lazy_run
 from hetero_la.scheduler.cluster.clients import worker_infos
 from hetero_la.scheduler.cluster.placement_plugin import RunTask
 from hetero_la.scheduler.on_dask import run_graph
@@ -32,6 +33,7 @@ from tests.scheduler.recovery import (
     pause_for,
     slow_blocks,
     slow_down,
+    soon,
     wait_for_workers,
 )
 from tests.support import positive, random
@@ -316,6 +318,37 @@ def test_a_part_that_has_gone_is_wanted_while_others_are_there(processes: Client
         assert_same(first.result(60), expected[:, :NB])
     finally:
         processes.run(slow_blocks, 0)
+
+
+def test_a_run_begins_again_that_reads_one_of_which_a_part_has_gone(
+    processes: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that is read has lost nothing by the worker that dies."""
+    a = random(N)
+    infos = worker_infos(processes)
+    with monkeypatch.context() as patch:
+        patch.setattr(lazy_run, "worker_infos", lambda client: worker_infos(client)[:2])
+        packed, _ = lazy_lu(processes, a)
+    again, _ = lazy_lu(processes, packed[:, NB:])
+    assert (len(homes(packed)), len(homes(again))) == (2, WORKERS)
+    processes.run(slow_blocks, 60.0, first=0)
+    processes.run(die_at, "getrf", 5, workers=[infos[2].address])
+    try:
+        slow, wanted = processes.compute([packed[:, :NB], again[:, NB:]])
+        assert soon(lambda: infos[2].address not in workers(processes), 30)
+        assert not slow.done()
+        expected = hetero_la.lu_factor(a, nb=NB).lu
+        found = wanted.result(30)
+        assert_same(found, hetero_la.lu_factor(expected[:, NB:], nb=NB).lu[:, NB:])
+        processes.run(slow_blocks, 0)
+        assert_same(slow.result(30), expected[:, :NB])
+    finally:
+        wait_for_workers(processes, WORKERS)
+        processes.run(slow_blocks, 0)
+
+
+def workers(client: Client) -> list[str]:
+    return client.run_on_scheduler(lambda dask_scheduler: [*dask_scheduler.workers])
 
 
 def executing(client: Client) -> list[str]:

@@ -22,6 +22,9 @@ from numpy.typing import NDArray
 import hetero_la
 from hetero_la.scheduler.cluster.clients import worker_infos
 from hetero_la.scheduler.exchange import input_exchange
+from hetero_la.scheduler.exchange.communicators import CommunicatorMaker, Contact
+from hetero_la.scheduler.exchange.wait_table import WaitTable
+from hetero_la.tiles.arrays.errors import RunAbortedError
 from tests.dask_support import chunked
 from tests.scheduler import linked_gpus
 from tests.scheduler.linked_gpus import link_gpus
@@ -105,6 +108,24 @@ def test_what_cannot_communicate_exchanges_through_the_host(gpus: Client) -> Non
         gpus.run(fail_at, number, workers=[info.address])
     for _ in range(2):
         check_lu(gpus)
+
+
+def test_a_run_that_has_ended_says_nothing_of_nccl(caplog: pytest.LogCaptureFixture) -> None:
+    inbox = WaitTable()
+
+    class Ending(linked_gpus.LinkedGpu):
+        def communicator(self, name: bytes, *, sends: bool) -> Any:
+            inbox.abort(ValueError("a: array must not contain infs or NaNs"))
+            raise RuntimeError("unhandled system error")
+
+    contacts = [Contact(process, "", "", "", gpu=process) for process in ("first", "second")]
+    maker = CommunicatorMaker(
+        0, Ending("gpu0"), contacts, inbox, lambda *_, **__: None, lasting=False
+    )
+    inbox.put(("known", (0, 1)), ())
+    with pytest.raises(RunAbortedError, match="another worker of this run has failed"):
+        maker.connect(0, 1)
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(
@@ -220,7 +241,6 @@ def on_workers(client: Client, a: NDArray, chunks: Any) -> da.Array:
     [("several", True), pytest.param("several", False, marks=pytest.mark.exhaustive)],
 )
 def test_blocks_go_from_gpu_to_gpu(gpus: Client, rounds: str, linked: bool) -> None:
-    be_far_apart(gpus)
     if rounds == "several":
         gpus.run(take_little_at_a_time)
     if not linked:  # through the host, but not by Dask
@@ -234,6 +254,7 @@ def test_blocks_go_from_gpu_to_gpu(gpus: Client, rounds: str, linked: bool) -> N
         b = random(N, 5, dtype)
         x, y = on_workers(gpus, a, chunks), on_workers(gpus, b, (50, 5))
         gpus.run(forget_transfers)
+        be_far_apart(gpus)  # before each run: Dask learns from what is moved
         options: dict[str, Any] = {"nb": NB, "client": gpus}
         run = [*hetero_la.lu_factor(x, **options), hetero_la.solve(x, y, **options)]
         lu, piv, solution = gpus.gather(gpus.compute(gpus.persist(run)))
@@ -247,10 +268,10 @@ def test_blocks_go_from_gpu_to_gpu(gpus: Client, rounds: str, linked: bool) -> N
         assert at_rest(gpus)
 
 
-@pytest.mark.parametrize("chunks", [70, (N, 33)])  # (N, 33): columns that need no change
-def test_a_chunk_that_is_not_finite_is_found_where_it_goes(gpus: Client, chunks: Any) -> None:
+@pytest.mark.parametrize("chunks", [70, (N, NB)])  # (N, NB): columns that need no change
+def test_a_chunk_that_is_not_finite_is_found_where_it_is(gpus: Client, chunks: Any) -> None:
     a = np.asfortranarray(random(N))
-    a[150, 20] = np.nan
+    a[150, 0] = np.nan
     x = on_workers(gpus, a, chunks)
     with pytest.raises(ValueError, match="a: array must not contain infs or NaNs"):
         hetero_la.lu_factor(x, nb=NB, client=gpus)[0].compute()

@@ -146,13 +146,12 @@ def to_current_gpu(a: Any) -> Array:
     """Return `a` on the current GPU, copied only from elsewhere, and then complete on return."""
     import cupy
 
-    if not is_device_array(a):
-        return cupy.asarray(a)
     if device_index(a) == current_gpu():
         return a
-    source = column_major_copy(a)  # from GPU to GPU, CuPy copies only contiguous arrays
+    # From GPU to GPU, CuPy copies only contiguous arrays.
+    source = column_major_copy(a) if is_device_array(a) else a
     copied = cupy.asarray(source)
-    wait_for_writes(copied)  # the memory of `source`, once free, would be written on its own GPU
+    wait_for_writes(copied)  # the memory of `source`, once free, would be written by others
     return copied
 
 

@@ -159,6 +159,17 @@ class KernelSpec:
         """Return the floating-point operations of a call from the shapes of its arrays."""
         return self.operations(*self.sizes(shapes).values()) if self.operations else 0.0
 
+    def split(self, given: tuple[_Array, ...]) -> tuple[tuple[_Array, ...], tuple[_Array, ...]]:
+        """Return which arrays of a call are only read, and which are changed.
+
+        Examples
+        --------
+        >>> SPECS["compose"].split(("ipiv", "perm"))
+        (('ipiv',), ('perm',))
+        """
+        first = len(given) - len(self.arrays.updates) - len(self.arrays.writes)
+        return given[:first], given[first:]
+
     def accesses(self, given: tuple[_Array | None, ...]) -> Accesses[_Array]:
         """Return which of the arrays of a call are read, updated and written.
 

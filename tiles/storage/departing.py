@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 from hetero_la.tiles.kernels.device import Array, Device, Event, Queue
 from hetero_la.tiles.storage.staging import Staging
+
+#: What ends with each piece of a column.
+Pieces = list[Future[None]]
 
 
 class DepartingColumns:
@@ -30,22 +34,26 @@ class DepartingColumns:
         self._device, self._companion, self._before = device, device.companion, before
         self._staging = Staging(self._companion, nbytes=nbytes)
         self._thread = ThreadPoolExecutor(1, "hetero-la-store")
-        self._copies: list[Future[None]] = []
+        self._copies: list[Future[Pieces]] = []
 
-    def store(self, target: Array, source: Array, ready: Callable[[], None]) -> None:
+    def store(self, target: Array, source: Array, ready: Callable[[], None]) -> Callable[[], None]:
         """Copy to the user's memory once the STORE queue has come here; complete after `flush`.
 
-        The thread calls `ready` first.
+        The thread calls `ready` first.  Return a function that waits for this copy.
         """
         final = self._device.record(Queue.STORE)
-        self._copies.append(self._thread.submit(self._copy, final, target, source, ready))
+        copied = self._thread.submit(self._copy, final, target, source, ready)
+        self._copies.append(copied)
+        return partial(_wait_for, copied)
 
-    def _copy(self, final: Event, target: Array, source: Array, ready: Callable[[], None]) -> None:
+    def _copy(
+        self, final: Event, target: Array, source: Array, ready: Callable[[], None]
+    ) -> Pieces:
         self._before()
         with self._companion.activate():
             final.synchronize()
             ready()
-            self._staging.download(target, source)
+            return self._staging.download(target, source)
 
     def flush(self) -> None:
         """Wait until all columns are in the user's memory."""
@@ -58,3 +66,8 @@ class DepartingColumns:
         """End the copies, after an error, and wait until nobody writes to the user's memory."""
         self._thread.shutdown(cancel_futures=True)
         self._staging.abandon()
+
+
+def _wait_for(copied: Future[Pieces]) -> None:
+    for piece in copied.result():
+        piece.result()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from hetero_la.tiles.arrays.transfer import device_index
-from hetero_la.tiles.kernels.device import Array, Device, Queue
+from hetero_la.tiles.arrays.transfer import device_index, is_column_major
+from hetero_la.tiles.kernels.device import Array, Device, Event, Queue
 from hetero_la.tiles.storage.arriving import ArrivingColumns, ColumnCopy
 from hetero_la.tiles.storage.departing import DepartingColumns
 from hetero_la.tiles.storage.fresh_pages import FreshPages
@@ -17,6 +18,8 @@ from hetero_la.tiles.storage.staging import Staging, copies_on_host, copy_in_pla
 
 #: Bytes of a new array from which its pages are touched ahead.
 _LARGE = 1 << 26
+#: Seconds between looks whether a run goes on that waits for another worker's store.
+_LOOK_INTERVAL = 1e-3
 
 
 class Shard:
@@ -33,6 +36,8 @@ class Shard:
         The tile columns of this shard, in the order in which `array` holds them.
     kept : Shard, optional
         Columns of an earlier run, which `array` does not hold.
+    places : mapping, optional
+        First element column in `array` of each of the columns, where they are there in turn.
 
     Examples
     --------
@@ -48,13 +53,15 @@ class Shard:
         layout: TileLayout,
         columns: Sequence[int],
         kept: Shard | None = None,
+        places: Mapping[int, int] | None = None,
     ) -> None:
         self.layout = layout
         self._span: dict[int, tuple[Array, int, int]] = dict(kept._span) if kept else {}
         whole = array.shape[1] == layout.width
         stop = 0
         for column in columns:
-            start, stop = stop, stop + layout.column_width(column)
+            start = places[column] if places else stop
+            stop = start + layout.column_width(column)
             first, last = layout.columns(column) if whole else (start, stop)
             self._span[column] = array, first, last
 
@@ -120,6 +127,30 @@ class Storage(Protocol):
         """End the copies to and from `device` after an error; nobody uses the arrays any more."""
 
 
+class HomeStorage(Storage, Protocol):
+    """Storage that also gives back what was stored, to runs with only some columns in memory."""
+
+    def reload(
+        self, device: Device, start: int, stop: int, target: Array, rows: slice,
+        check: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Fill `target` as `load` does, with what was stored in columns start:stop.
+
+        While another worker has still to store it, `check` is called from time to time; it may
+        raise an error.
+        """
+
+    def let_read(self, device: Device, start: int, count: int, check: Callable[[], None]) -> None:
+        """Let the next store from `device` wait until others have reloaded the column so often."""
+
+
+def _wait_until(reached: Callable[[], bool], check: Callable[[], None]) -> None:
+    """Wait for another thread of the run; `check` raises an error once the run has ended."""
+    while not reached():
+        check()
+        time.sleep(_LOOK_INTERVAL)
+
+
 class ArrayStorage:
     """Storage that reads from arrays and writes to one array, all NumPy's or all CuPy's.
 
@@ -153,13 +184,20 @@ class ArrayStorage:
         self._staging: dict[Device, Staging] = {}  # each used by its device's own thread
         self._working_in_target: set[Device] = set()
         self._touched: dict[int, slice] = {}  # first column -> rows that are to be stored
+        #: First column -> the device of its latest store, once issued, and what waits for it.
+        self._stored: dict[int, Future[tuple[Device, Callable[[Device], None]]]] = {}
+        #: First column -> events of the copies to other devices than that.
+        self._reloads: dict[int, list[Event]] = {}
 
     def _on(self, device: Device) -> Staging:
         return self._staging.setdefault(device, Staging(device))
 
     def home(self, device: Device, width: int) -> tuple[Array | None, bool]:
-        """Return `target`: to CPU workers always, to a GPU's if it owns all columns."""
-        if self._absent:
+        """Return `target`: to CPU workers always, to a GPU's if it owns all columns.
+
+        A file that is mapped into memory may be row-major: no worker can work there.
+        """
+        if self._absent or not is_column_major(self.target):
             return None, False
         place = device_index(self.target)
         whole = width == self.target.shape[1] and device.index == place
@@ -226,7 +264,35 @@ class ArrayStorage:
             columns = slice(start - self._absent, stop - self._absent)
             touched = self._touched.pop(start, None)
             ready = partial(self._make_ready, device, start, stop, rows, touched)
-            self._download(device, self.target[rows, columns], source, ready)
+            stored = self._download(device, self.target[rows, columns], source, ready)
+            if self._store_of(start).done():
+                del self._stored[start]
+            self._store_of(start).set_result((device, stored))
+
+    def reload(
+        self, device: Device, start: int, stop: int, target: Array, rows: slice,
+        check: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Copy rows of what was stored before to `target`, also what another device stores."""
+        issued = self._store_of(start)
+        _wait_until(issued.done, check)
+        by, follow = issued.result()
+        follow(device)
+        self._on(device).upload(
+            target, self.target[rows, start - self._absent : stop - self._absent]
+        )
+        if by is not device:
+            self._reloads.setdefault(start, []).append(device.record(Queue.COPY))
+
+    def let_read(self, device: Device, start: int, count: int, check: Callable[[], None]) -> None:
+        """Let the next store from `device` wait until others have reloaded the column so often."""
+        reloads = self._reloads.setdefault(start, [])
+        _wait_until(lambda: len(reloads) >= count, check)
+        for event in reloads:
+            device.wait(Queue.STORE, event)
+
+    def _store_of(self, start: int) -> Future[tuple[Device, Callable[[Device], None]]]:
+        return self._stored.setdefault(start, Future())
 
     def _make_ready(
         self, device: Device, start: int, stop: int, rows: slice, touched: slice | None
@@ -241,17 +307,22 @@ class ArrayStorage:
 
     def _download(
         self, device: Device, target: Array, source: Array, ready: Callable[[], None]
-    ) -> None:
-        """Copy from the device; where that takes the host's time, by a thread of its own."""
+    ) -> Callable[[Device], None]:
+        """Copy from the device; where that takes the host's time, by a thread of its own.
+
+        Return what lets another copy, of some device, follow.
+        """
         if not self._on(device).by_pieces(target):
             ready()
             self._on(device).download(target, source)
-            return
+            event = device.record(Queue.STORE)
+            return lambda other: other.wait(Queue.COPY, event)
         if device not in self._departing:
             arriving = self._arriving.get(device)
             before = arriving.wait if arriving else lambda: None
             self._departing[device] = DepartingColumns(device, self.target.nbytes, before)
-        self._departing[device].store(target, source, ready)
+        departed = self._departing[device].store(target, source, ready)
+        return lambda other: departed()
 
     def _copy(self, target: Array, source: Array) -> None:
         """Copy where both arrays are; on the host, complete after `flush`."""

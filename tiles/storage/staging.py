@@ -93,23 +93,27 @@ class Staging:
             ahead.append(None)
         yield from enqueued(0)
 
-    def download(self, target: Array, source: Array) -> None:
+    def download(self, target: Array, source: Array) -> list[Future[None]]:
         """Copy to a user's column-major `target`; complete after `flush`.
 
-        To pageable memory, `source` must be final: threads wait for its pieces.
+        To pageable memory, `source` must be final: threads wait for its pieces, and what ends with
+        each is returned.
         """
         if target.size == 0:
-            return
+            return []
         if not self.by_pieces(target):
             self._device.copy(target, source, Queue.STORE)
-            return
+            return []
+        pieces: list[Future[None]] = []
         for block in _pieces(target.shape, target.itemsize, self._piece):
             slot, buffer = self._buffer(target[block].shape, target.dtype)
             self._device.copy(buffer, source[block], Queue.STORE)
             arrived = self._device.record(Queue.STORE)
             emptied = copy_threads().submit(self._empty, arrived, buffer, target[block])
-            self._emptying.append(emptied)
+            pieces.append(emptied)
             self._leave[slot] = emptied.result
+        self._emptying += pieces
+        return pieces
 
     def by_pieces(self, target: Array) -> bool:
         """Return whether `download` to an array goes through pinned buffers."""

@@ -13,12 +13,13 @@ from hetero_la.bench.contenders import FUNCTIONS, installed_versions
 from hetero_la.bench.measuring import Measured, measure_for, speed_up
 from hetero_la.cli.common import values
 from hetero_la.cli.common.output import new_table
+from hetero_la.cli.common.planned import worker_entries
 from hetero_la.cli.common.progress import show_steps
 from hetero_la.io.outputs import require_writable_path
 from hetero_la.pictures.suffix import require_chart
 from hetero_la.scheduler.cluster.clients import client_at, worker_infos
 from hetero_la.scheduler.machine.identity import HARDWARE, machine_identity
-from hetero_la.scheduler.placement.workers import workers_text
+from hetero_la.scheduler.placement.workers import WorkerInfo, workers_text
 from hetero_la.tiles.arrays.counted import counted, in_seconds
 from hetero_la.tiles.arrays.transfer import gpu_count
 
@@ -68,12 +69,15 @@ def bench(args: argparse.Namespace) -> int:
     picture = _picture(args)
     gpu = gpu_count() > 0
     versions = installed_versions(gpu)
-    places = ["host", *["device"] * (gpu and args.scheduler is None)]
+    places = ["host", "device"] if gpu and args.scheduler is None else ["host"]
     found: list[list[Measured]] = []
-    with _cluster(args.scheduler) as where, show_steps(args.report.quiet) as show:
+    with _cluster(args.scheduler) as workers, show_steps(args.report.quiet) as show:
         for rows in measure_for(args.seconds, args.functions, places, gpu, show, args.first):
             found.append(rows)
-    title = _title(versions) + where
+    title = _title(versions)
+    if args.scheduler is not None:
+        title += f"\nhetero_la with {workers_text(workers)} of {args.scheduler}"
+        args.report.record(scheduler=args.scheduler, workers=worker_entries(workers))
     args.report.show(title, "", _table(found))
     rows = [row for some in found for row in some]
     args.report.record(
@@ -86,13 +90,13 @@ def bench(args: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _cluster(address: str | None) -> Iterator[str]:
-    """Let hetero_la use a running cluster in the block, which gets what the title says of it."""
+def _cluster(address: str | None) -> Iterator[Sequence[WorkerInfo]]:
+    """Let hetero_la use a running cluster in the block, which gets its workers."""
     if address is None:
-        yield ""
+        yield ()
         return
     with client_at(address) as client, client.as_current():
-        yield f"\nhetero_la with {workers_text(worker_infos(client))} of {address}"
+        yield worker_infos(client)
 
 
 def _picture(args: argparse.Namespace) -> Path | None:

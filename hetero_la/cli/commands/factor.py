@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from hetero_la.cli.commands.factor_parts import factor_parts, takes_parts
 from hetero_la.cli.common import problems, rows, runs
 from hetero_la.cli.common.command import count_results
 from hetero_la.cli.common.output import arrays_text
@@ -16,6 +17,11 @@ _UNCHECKED = 3
 def run(args: argparse.Namespace) -> int:
     """Run a command on one problem; return the exit status."""
     table = rows.RowTable(args.report)
+    if takes_parts(args):
+        row = factor_parts(args)
+        table.add(row)
+        args.report.record(rows=[row])
+        return _UNCHECKED if row.passed else 1
     if args.output is not None:
         files.require_writable(args.output, count_results(args.command, args.choices))
     with runs.run_options(args) as options:  # first, as a cluster that is not there ends it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from hetero_la.cli.common import values
 from hetero_la.cli.common.command import CHOICES, NAMES, takes_rhs
 from hetero_la.planning.decisions import Problem
 from hetero_la.planning.plan import Plan
+from hetero_la.scheduler.placement.workers import WorkerInfo
 
 #: Help of the options on which the planned routine depends.
 _HELP = {
@@ -46,8 +47,13 @@ def plan_entries(planned: Plan) -> dict[str, Any]:
         "dtype": planned.dtype.name, "nb": layout.nb_text, "lookahead": planned.lookahead,
         "panel": planned.panel, "tasks": len(planned.graph), "flops": planned.flops,
         "measured": planned.model.measured, "predicted_seconds": planned.predicted_seconds,
-        "workers": [{"name": one.name, "kind": one.kind_text} for one in planned.workers],
+        "workers": worker_entries(planned.workers),
     }  # fmt: skip
+
+
+def worker_entries(workers: Iterable[WorkerInfo]) -> list[dict[str, str]]:
+    """Return names and kinds of workers, for a JSON document."""
+    return [{"name": one.name, "kind": one.kind_text} for one in workers]
 
 
 def planned_problem(args: argparse.Namespace) -> Problem:

@@ -19,6 +19,7 @@ from hetero_la.cli.common import rows
 from hetero_la.cli.common.command import CommandResult, MatrixProblem
 from hetero_la.cli.common.command_table import COMMANDS
 from hetero_la.cli.common.output import print_message
+from hetero_la.cli.common.values import flag
 from hetero_la.cli.common.workers import asked_for
 from hetero_la.io.outputs import require_writable_path
 from hetero_la.pictures.charts.files import require_suffix
@@ -37,7 +38,16 @@ _FACTOR_OPTIONS = (
     "inverse_bound",
     "qr_panel",
     "products",
+    "memory",
 )
+
+
+def in_parts_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of a run in the calling process; raise ValueError for those of workers."""
+    for name in "cpus", "gpus", "virtual_gpus", "scheduler", "preset":
+        if getattr(args, name, None) is not None:
+            raise ValueError(f"{flag(name)} is for matrices in memory: a file is one worker's")
+    return {key: getattr(args, key, None) for key in _FACTOR_OPTIONS}
 
 
 @contextlib.contextmanager

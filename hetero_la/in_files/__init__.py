@@ -1,0 +1,1 @@
+"""Factorizations of matrices in files, in parts."""

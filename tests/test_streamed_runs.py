@@ -1,0 +1,221 @@
+"""Matrices larger than the memory that a run may use."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+from scipy.linalg import LinAlgWarning
+
+import hetero_la
+import hetero_la.execution.executor_choice as executor_choice
+from hetero_la.planning.options import Options
+from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.testing.residuals import cholesky_ratio, explicit_qr_ratio, lu_ratio, solve_ratio
+from hetero_la.tiles.arrays.errors import InsufficientMemoryError
+
+N, NB = 600, 30
+#: Bytes: of the matrix there are 2.88 MB.
+LITTLE = 1_500_000
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def gpus(request: pytest.FixtureRequest) -> Iterator[hetero_la.Cluster]:
+    with hetero_la.Cluster(cpus=1, virtual_gpus=request.param, gpu_memory=LITTLE) as cluster:
+        yield cluster
+
+
+def random(m: int, n: int, dtype: Any = float, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    a = rng.standard_normal((m, n)) + (1j * rng.standard_normal((m, n)) if dtype is complex else 0)
+    return a.astype(dtype)
+
+
+def assert_streamed(plan: hetero_la.Plan, limit: int = LITTLE) -> None:
+    assert plan.groups is not None
+    assert plan.groups.count > 1
+    assert max(plan.bytes_needed()) <= limit
+    assert re.search(r"streamed: columns in \d+ groups", plan.explain())
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+def test_lu(gpus: hetero_la.Cluster, dtype: str, order: str) -> None:
+    a = np.asarray(random(N, N, complex if dtype == "complex64" else float), dtype, order=order)
+    given = a.copy()
+    factors = hetero_la.lu_factor(a, nb=NB, client=gpus)
+    assert_streamed(factors.plan)
+    assert np.array_equal(a, given)
+    assert np.array_equal(factors.piv, scipy.linalg.lu_factor(a)[1])
+    assert lu_ratio(a, factors.lu, factors.piv) < 30
+    b = random(N, 3).astype(dtype)
+    assert solve_ratio(a, factors.solve(b), b) < 30
+
+
+@pytest.mark.parametrize("shape", [(N, N), (900, 600), (600, 900), (901, 533)])
+def test_qr_and_lu_of_every_shape(gpus: hetero_la.Cluster, shape: tuple[int, int]) -> None:
+    a = random(*shape)
+    memory = 13 * 20 * shape[0] * 8  # for four columns, and buffers
+    qr = hetero_la.qr_factor(a, nb=20, client=gpus, memory=memory)
+    assert_streamed(qr.plan, memory)
+    q, r = hetero_la.qr(a, mode="economic", nb=20, client=gpus, memory=2 * memory)
+    assert explicit_qr_ratio(a, q, r) < 30
+    lu = hetero_la.lu_factor(a, nb=20, client=gpus, memory=memory)
+    assert lu_ratio(a, lu.lu, lu.piv) < 30
+
+
+def test_what_follows_from_a_factorization(gpus: hetero_la.Cluster) -> None:
+    a, b = random(N, N), random(N, 40, seed=1)
+    positive = a @ a.T + N * np.eye(N)
+    how: dict[str, Any] = {"nb": NB, "client": gpus, "memory": 2_000_000}
+    assert solve_ratio(a, hetero_la.solve(a, b, **how), b) < 30
+    assert solve_ratio(positive, hetero_la.solve(positive, b, assume_a="pos", **how), b) < 30
+    factors = hetero_la.cho_factor(positive, nb=NB, client=gpus)
+    assert_streamed(factors.plan)
+    assert cholesky_ratio(positive, factors.c) < 30
+    assert np.linalg.norm(hetero_la.inv(a, **how) @ a - np.eye(N)) < 1e-8
+    tall = a[:, :200]
+    x = hetero_la.lstsq(tall, b, **how)[0]
+    assert np.allclose(x, np.linalg.lstsq(tall, b)[0])
+
+
+def test_overwritten_input(gpus: hetero_la.Cluster) -> None:
+    a = np.asfortranarray(random(N, N))
+    expected = scipy.linalg.lu_factor(a)
+    factors = hetero_la.lu_factor(a, overwrite_a=True, nb=NB, client=gpus)
+    assert_streamed(factors.plan)
+    assert factors.lu is a
+    assert np.allclose(a, expected[0])
+
+
+def test_singular_and_not_finite(gpus: hetero_la.Cluster) -> None:
+    a = random(N, N)
+    a[:, 400] = 0
+    with pytest.warns(LinAlgWarning, match="Diagonal number 401 is exactly zero"):
+        factors = hetero_la.lu_factor(a, nb=NB, client=gpus)
+    assert factors.info == 401
+    with pytest.raises(np.linalg.LinAlgError, match="singular"):
+        hetero_la.solve(a, a[0], nb=NB, client=gpus, memory=2_000_000)
+    a[3, 3] = np.nan
+    with pytest.raises(ValueError, match="infs or NaNs"):
+        hetero_la.lu_factor(a, nb=NB, client=gpus)
+    assert np.isnan(hetero_la.lu_factor(a, nb=NB, client=gpus, check_finite=False).lu).any()
+
+
+def test_tiles_are_made_smaller_where_they_would_not_fit() -> None:
+    plan = hetero_la.plan("lu", (2000, 2000), memory=6_000_000)
+    assert_streamed(plan, 6_000_000)
+    assert max(plan.layout.column_widths) < max(
+        hetero_la.plan("lu", (2000, 2000)).layout.column_widths
+    )
+    with pytest.raises(InsufficientMemoryError, match=r"lu of a 2000 x 2000 .* needs [\d,]+ bytes"):
+        hetero_la.plan("lu", (2000, 2000), memory=100_000)
+    with pytest.raises(InsufficientMemoryError, match="which has 6,000,000"):
+        hetero_la.plan("lu", (2000, 2000), memory=6_000_000, nb=256)
+
+
+def test_all_columns_are_in_memory_where_they_fit() -> None:
+    assert hetero_la.plan("qr", (300, 300), memory="1 GB").groups is None
+    assert hetero_la.plan("qr", (300, 300)).groups is None
+
+
+def test_predictions_know_what_travels() -> None:
+    here = {"host": platform.node(), "pid": os.getpid()}
+    gpu = (WorkerInfo("gpu0", "gpu", "inproc://0", device=0, **here),)
+    size = 30000
+    whole = hetero_la.plan("lu", (size, size), workers=gpu, nb=500)
+    streamed = hetero_la.plan("lu", (size, size), workers=gpu, nb=500, memory="2 GB")
+    assert_streamed(streamed, 2 * 10**9)
+    plain = replace_host(whole)
+    assert replace_host(streamed).makespan > plain.makespan
+    assert replace_host(streamed).bytes_host.sum() > 2 * plain.bytes_host.sum()
+
+
+def replace_host(plan: hetero_la.Plan) -> Any:
+    return replace(plan, host_arrays=True).simulate()
+
+
+@pytest.mark.parametrize(
+    ("memory", "said"),
+    [(0, "not 0"), (-5, "not -5"), ("much", "not 'much'"), (True, "not True"), (1.5, "not 1.5")],
+)
+def test_memory_has_to_be_a_number_of_bytes(memory: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=f"memory must be a positive number of bytes.*{said}"):
+        Options(memory=memory)
+    with pytest.raises(ValueError, match=f"gpu_memory must be a positive number.*{said}"):
+        hetero_la.Cluster(virtual_gpus=1, gpu_memory=memory)
+
+
+def test_memory_is_given_in_units() -> None:
+    assert Options(memory="40 GB").memory == 40 * 10**9
+    with pytest.raises(ValueError, match="needs GPUs, and the cluster has none"):
+        hetero_la.Cluster(cpus=1, gpu_memory="1 GB")
+
+
+def test_gpus_with_little_free_memory_get_columns_in_turn(
+    gpus: hetero_la.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a bound, it is what they have free."""
+    found = executor_choice.worker_infos
+
+    def little(*args: Any, **kwargs: Any) -> list[WorkerInfo]:
+        return [
+            replace(one, memory=LITTLE, virtual=False, device=int(one.name[3:]))
+            if one.kind == "gpu"
+            else one
+            for one in found(*args, **kwargs)
+        ]
+
+    a = random(N, N)
+    options = gpus.options
+    monkeypatch.setattr(executor_choice, "worker_infos", little)
+    monkeypatch.setattr(gpus, "options", {k: v for k, v in options.items() if k != "memory"})
+    monkeypatch.setattr(executor_choice, "_MEMORY_UNIT", 1)
+    monkeypatch.setattr("hetero_la.planning.plan.GPU_WORKSPACE", 0)
+    factors = hetero_la.lu_factor(a, nb=NB, client=gpus)
+    assert factors.plan.groups is not None
+    assert lu_ratio(a, factors.lu, factors.piv) < 30
+
+
+class TestMappedFiles:
+    """Matrices in files that are mapped into memory."""
+
+    @pytest.mark.parametrize("order", ["C", "F"])
+    def test_the_factors_take_the_matrix_s_place(self, tmp_path: Path, order: Any) -> None:
+        a = np.asarray(random(N, N), order=order)
+        np.save(tmp_path / "a.npy", a)
+        mapped = np.load(tmp_path / "a.npy", mmap_mode="r+")
+        factors = hetero_la.lu_factor(mapped, overwrite_a=True, memory=LITTLE, nb=NB)
+        assert_streamed(factors.plan)
+        assert np.shares_memory(factors.lu, mapped)
+        mapped.flush()
+        found = np.load(tmp_path / "a.npy")
+        assert np.allclose(found, scipy.linalg.lu_factor(a)[0])
+
+    @pytest.mark.parametrize("mode", ["r", "c", "r+"])
+    def test_a_file_that_is_not_to_be_overwritten_stays(self, tmp_path: Path, mode: Any) -> None:
+        a = random(N, N)
+        np.save(tmp_path / "a.npy", a)
+        mapped = np.load(tmp_path / "a.npy", mmap_mode=mode)
+        factors = hetero_la.cho_factor(mapped @ mapped.T + N * np.eye(N), memory=LITTLE, nb=NB)
+        assert_streamed(factors.plan)
+        lu = hetero_la.lu_factor(mapped, overwrite_a=mode == "r", memory=LITTLE, nb=NB)
+        assert np.array_equal(np.load(tmp_path / "a.npy"), a)
+        assert lu_ratio(a, lu.lu, lu.piv) < 30
+
+    @pytest.mark.parametrize("order", ["C", "F"])
+    def test_small_files(self, tmp_path: Path, order: Any) -> None:
+        a = np.asarray(random(50, 40), order=order)
+        np.save(tmp_path / "a.npy", a)
+        mapped = np.load(tmp_path / "a.npy", mmap_mode="r+")
+        factors = hetero_la.lu_factor(mapped, overwrite_a=True)
+        assert factors.plan.groups is None
+        assert np.allclose(np.load(tmp_path / "a.npy"), scipy.linalg.lu_factor(a)[0])
