@@ -22,7 +22,7 @@ from hetero_la.bench.contenders import FUNCTIONS, Call, random_problem
 from hetero_la.bench.measuring import Contest, Measured, contest
 from hetero_la.cli.main import main
 from hetero_la.studies.common.columns import SECONDS, WORD, number
-from hetero_la.studies.common.plots import finish, line, panels
+from hetero_la.studies.common.plots import finish, line, panels, shared_legend
 from hetero_la.studies.common.study import (
     Row,
     Rows,
@@ -171,6 +171,7 @@ def draw(figure: Any, rows: Rows) -> None:
             if row["from n"] is not None:
                 axes.axvline(row["from n"], color="0.6", lw=0.8, ls=":")
         finish(axes, function, "order n", "seconds")
+    shared_legend(figure, 3)
 
 
 STUDY = Study(

@@ -23,7 +23,7 @@ import hetero_la
 from hetero_la.cli.main import main
 from hetero_la.planning.plan import Plan
 from hetero_la.studies.common.columns import SECONDS, WORD, number, percent, rate
-from hetero_la.studies.common.plots import finish, line, panels
+from hetero_la.studies.common.plots import finish, line, panels, shared_legend
 from hetero_la.studies.common.study import (
     Row,
     Rows,
@@ -191,9 +191,7 @@ def draw(figure: Any, rows: Rows) -> None:
                 label = where if where == SCIPY else f"panels {panel}, {where}"
                 line(axes, rates, "n", "Gflop/s", label, i)
             finish(axes, f"{routine}, {counted(count, 'thread')} of the CPU", "order n", "Gflop/s")
-            axes.get_legend().remove()
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=7)
+    shared_legend(figure, 3)
 
 
 STUDY = Study(

@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_limits
 
 from hetero_la.cli.main import main
 from hetero_la.studies.common.columns import SECONDS, WORD, number, percent, rate
-from hetero_la.studies.common.plots import finish, line, panels
+from hetero_la.studies.common.plots import finish, line, panels, shared_legend
 from hetero_la.studies.common.study import (
     Row,
     Rows,
@@ -315,9 +315,7 @@ def draw(figure: Any, rows: Rows) -> None:
                 rates = [{**row, "Gflop/s": row["flop/s"] / 1e9} for row in shown]
                 line(axes, rates, "n", "Gflop/s", who, i)
             finish(axes, f"{routine}, {width} columns", "rows n", "Gflop/s")
-            axes.get_legend().remove()
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=7)
+    shared_legend(figure, 3)
 
 
 STUDY = Study(

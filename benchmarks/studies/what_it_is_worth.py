@@ -28,7 +28,7 @@ from hetero_la.cli.main import main
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.run.inline import run_in_order
 from hetero_la.studies.common.columns import SECONDS, WORD, number
-from hetero_la.studies.common.plots import finish, line, panels
+from hetero_la.studies.common.plots import finish, line, panels, shared_legend
 from hetero_la.studies.common.study import (
     Row,
     Rows,
@@ -184,12 +184,7 @@ def draw(figure: Any, rows: Rows) -> None:
                     line(axes, shown, "n", "over all", part, i)
             axes.axhline(1, color="black", lw=0.8)
             finish(axes, f"{routine}, {place}", "order n", "time without / with", logarithmic="x")
-            axes.get_legend().remove()
-    labelled = {
-        label: handle for axes in figure.axes
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }  # fmt: skip
-    figure.legend(labelled.values(), labelled, loc="outside lower center", ncols=4, fontsize=7)
+    shared_legend(figure, 4)
 
 
 STUDY = Study(

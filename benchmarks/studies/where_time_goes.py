@@ -21,7 +21,7 @@ from hetero_la.cli.main import main
 from hetero_la.execution.timeline import TracedRun
 from hetero_la.scheduler.program.instructions import CallKernel, Instruction
 from hetero_la.studies.common.columns import SECONDS, WORD, number, percent, rate
-from hetero_la.studies.common.plots import finish, panels
+from hetero_la.studies.common.plots import finish, panels, shared_legend
 from hetero_la.studies.common.study import (
     Row,
     Rows,
@@ -199,9 +199,7 @@ def draw(figure: Any, rows: Rows) -> None:
             bottoms = [b + h for b, h in zip(bottoms, heights, strict=True)]
         finish(axes, f"{routine}, {place}", "order n", "share of the run, %", logarithmic="")
         axes.tick_params(axis="x", labelrotation=60 if len(shown) > 5 else 0)
-        axes.get_legend().remove()
-    figure.legend(*drawn[0].get_legend_handles_labels(), loc="outside lower center", ncols=5,
-                  fontsize=7)  # fmt: skip
+    shared_legend(figure, 5)
 
 
 _SHARES: dict[str, Show] = dict.fromkeys([*WORK, IDLE, "hidden"], percent)

@@ -96,6 +96,19 @@ def finish(
         axes.legend(fontsize=7, **beside)
 
 
+def shared_legend(figure: Any, columns: int) -> None:
+    """Put one legend under all panels, in so many columns, in the place of theirs."""
+    labelled: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            labelled.setdefault(label, handle)
+        if legend := axes.get_legend():
+            legend.remove()
+    figure.legend(
+        labelled.values(), labelled, loc="outside lower center", ncols=columns, fontsize=7
+    )
+
+
 def heat_map(
     figure: Any, axes: Any, values: Sequence[Sequence[float]], rows: Sequence[Any],
     columns: Sequence[Any], label: str,
