@@ -227,6 +227,7 @@ def rows_of_unpivoted() -> list[dict[str, Any]]:
 def rows_of_variants() -> list[dict[str, Any]]:
     variants = [(name, granularity) for name, granularity, _ in cholesky_variants.VARIANTS]
     variants += [(cholesky_variants.PROGRAM, "wide"), (cholesky_variants.LIBRARY, "")]
+    variants.append((cholesky_variants.FUSED, ""))
     return [
         {"table": "variants", "place": "GPU", "n": n, "variant": name, "tasks": tasks or None,
          **timed(1.0), "flop/s": 1e13} for name, tasks in variants for n in (2048, 4096)

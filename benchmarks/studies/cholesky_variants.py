@@ -5,6 +5,7 @@ left-looking    a column gets all its updates just before it is factored
 by rows         a row of tiles is finished after all rows above it (bordered, or up-looking)
 program         the library's: right-looking with wide calls, and on a GPU with look-ahead
 library         LAPACK's or cuSOLVER's potrf
+one kernel      on a GPU, a small matrix in one launch: that of stacks, with a stack of one
 
 The first three run the tasks of one graph one by one, on columns of tiles or tile by tile, in
 different topological orders, on one queue.  All factors are compared with the library's.
@@ -48,10 +49,12 @@ from hetero_la.studies.factorizations.runs import (
 )  # fmt: skip
 from hetero_la.tiles.arrays.transfer import array_module
 from hetero_la.tiles.kernels.device import KernelOptions
+from hetero_la.tiles.kernels.gpu.batched.arrays import MOST
+from hetero_la.tiles.kernels.gpu.batched.factors import factor_cholesky
 from hetero_la.tiles.storage.layout import TileLayout
 
 RIGHT, LEFT, ROWS = "right-looking", "left-looking", "by rows"
-PROGRAM, LIBRARY = "program", "library"
+PROGRAM, LIBRARY, FUSED = "program", "library", "one kernel"
 #: Largest relative difference of two correct factors.
 _LIMIT = 1e-10
 
@@ -124,6 +127,21 @@ def _by_library(runs: ResidentRuns) -> float:
     return seconds_of(partial(scipy.linalg.cholesky, a, lower=True, overwrite_a=True))
 
 
+def _in_one_kernel(runs: ResidentRuns, reference: Any) -> float:
+    """Return the seconds of the kernel for stacks; raise if the factor is wrong."""
+    import cupy
+
+    a, made = _fresh(runs), []
+
+    def complete() -> None:
+        made.append(factor_cholesky(a[None]).factors[0])
+        cupy.cuda.Device().synchronize()
+
+    seconds = seconds_of(complete)
+    _check(made[0], reference)
+    return seconds
+
+
 def _reference(runs: ResidentRuns) -> Any:
     """Return the factor that all others are compared with."""
     a = _fresh(runs)
@@ -140,9 +158,9 @@ def measure(run: StudyRun) -> Iterator[Row]:
     if run.has_gpus(1, "variants on a GPU"):
         places["GPU"] = True
     for place, gpu in places.items():
-        nb = run.sizes[f"{place} tile"]
         for n in run.sizes[place]:
             run.report(f"{place}, n = {n}")
+            nb = min(run.sizes[f"{place} tile"], n // 4)
             runs = ResidentRuns(CHOLESKY, n, gpu)
             plan, reference = runs.plan(nb=nb), _reference(runs)
             timed: dict[tuple[str, str], Timed] = {}
@@ -152,6 +170,8 @@ def measure(run: StudyRun) -> Iterator[Row]:
                 timed[name, granularity] = partial(_in_order, runs, graph, order, reference)
             timed[PROGRAM, "wide"] = partial(runs.seconds, plan)
             timed[LIBRARY, ""] = partial(_by_library, runs)
+            if gpu and n <= MOST:
+                timed[FUSED, ""] = partial(_in_one_kernel, runs, reference)
             yield from _rows(run, place, n, timed)
             del timed, reference
             free_gpus(int(gpu))
@@ -214,10 +234,10 @@ STUDY = Study(
         ),
     ),
     sizes={
-        "CPU": [512, 1024, 2048], "CPU tile": 128, "GPU": [2048, 4096, 8192, 16384],
+        "CPU": [512, 1024, 2048], "CPU tile": 128, "GPU": [128, 256, 512, 1024, 2048, 4096, 8192, 16384],
         "GPU tile": 1024, "turns": 5,
     },
-    quick={"CPU": [128, 192], "CPU tile": 32, "GPU": [1024], "GPU tile": 256, "turns": 1},
+    quick={"CPU": [128, 192], "CPU tile": 32, "GPU": [256, 1024], "GPU tile": 256, "turns": 1},
     measure=measure,
     find=find,
     draw=draw,
