@@ -234,8 +234,8 @@ STUDY = Study(
         ),
     ),
     sizes={
-        "CPU": [512, 1024, 2048], "CPU tile": 128, "GPU": [128, 256, 512, 1024, 2048, 4096, 8192, 16384],
-        "GPU tile": 1024, "turns": 5,
+        "CPU": [512, 1024, 2048], "CPU tile": 128,
+        "GPU": [128, 256, 512, 1024, 2048, 4096, 8192, 16384], "GPU tile": 1024, "turns": 5,
     },
     quick={"CPU": [128, 192], "CPU tile": 32, "GPU": [256, 1024], "GPU tile": 256, "turns": 1},
     measure=measure,

@@ -43,6 +43,7 @@ from hetero_la.tiles.arrays.counted import in_units
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.device import Device, KernelOptions, Queue
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
+from hetero_la.tiles.storage.pivots import permutation
 from hetero_la.tiles.storage.shard import ArrayStorage
 
 PAIRS, NET, ROW_MAJOR = "pair after pair", "net permutation", "net permutation, row-major"
@@ -115,9 +116,8 @@ def _gather(a: Any, to: Any, whence: Any) -> None:
 def _check_swaps(place: ArraysPlace, a: Any, rows: Any, given: tuple[Any, ...]) -> None:
     """Raise unless the kernel and the net permutation swap rows as LAPACK's loop does."""
     pivots, ipiv, net, to, whence = given
-    given_rows, wanted = a.copy(), a.copy()
-    for i, p in enumerate(pivots.tolist()):
-        wanted[[i, p]] = wanted[[p, i]]
+    given_rows = a.copy()
+    wanted = a[place.xp.asarray(permutation(pivots, len(a)))]
     for matrix, swap in ((a, partial(place.call, "swap", ipiv, net, a)),
                          (rows, partial(_gather, rows, to, whence))):  # fmt: skip
         matrix[...] = given_rows
