@@ -10,26 +10,8 @@ from __future__ import annotations
 import sys
 
 import harness
-import peers
-from device_residuals import cholesky_residual
 
-import hetero_la
-from hetero_la.testing.residuals import cholesky_ratio
-
-CHOLESKY = harness.Benchmark(
-    "cholesky",
-    hetero_la.cho_factor,
-    lambda a, factors: cholesky_ratio(a, factors.c, factors.lower),
-    cholesky_residual,
-    peers.scipy_cholesky,
-    lambda a: {
-        f"dask.array chunks {chunk}": lambda chunk=chunk: peers.dask_cholesky(a, chunk, 1)
-        for chunk in (len(a) // 8, len(a) // 4)
-    },
-    peers.cusolver_potrf,
-    "Potrf",
-    definite=True,
-)
+from hetero_la.studies.factorizations.problems import CHOLESKY
 
 if __name__ == "__main__":
     sys.exit(harness.run(CHOLESKY, __doc__))

@@ -27,13 +27,13 @@ from typing import Any, NamedTuple
 import dask.array as da
 import distributed
 import numpy as np
-from device_data import RandomStorage, random_columns
 from harness import write_json
-from peers import seconds_of
 
 import hetero_la
 from hetero_la.scheduler.cluster.clients import worker_infos
 from hetero_la.scheduler.on_dask.threads import run_local
+from hetero_la.studies.factorizations.device_data import RandomStorage, random_columns
+from hetero_la.studies.factorizations.peers import seconds_of
 from hetero_la.tiles.storage.pivots import permutation
 
 Row = dict[str, Any]

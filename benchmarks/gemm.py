@@ -11,58 +11,15 @@ is the median of single products, each after a pause.
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
-import time
-from typing import NamedTuple
 
 import harness
-import numpy as np
-from device_data import random_columns
-from peers import seconds_of
 
+from hetero_la.studies.factorizations.update_rate import update_rate
 from hetero_la.tiles.arrays.transfer import gpu_count
-from hetero_la.tiles.kernels.device import KernelOptions, Queue
 from hetero_la.tiles.kernels.gpu.device import GpuDevice, gpu_descriptions
-from hetero_la.tiles.kernels.spec import SPECS
 
-SUSTAINED_SECONDS, PAUSE_SECONDS, BURSTS = 1.0, 0.2, 5
 DTYPES = ("float32", "float64", "complex64", "complex128")
-
-
-class Rate(NamedTuple):
-    """Flops a second."""
-
-    sustained: float
-    burst: float
-
-
-def gemm_rate(dtype: str, n: int = 16384, k: int = 512) -> Rate:
-    """Measure C <- C - A B on the first GPU, C of shape (n, n) and A of shape (n, k)."""
-    device = GpuDevice(0)
-    with device.activate():
-        arrays = tuple(
-            random_columns(seed, shape, dtype).copy(order="F")
-            for seed, shape in enumerate(((n, k), (k, n), (n, n)))
-        )
-
-        def update(count: int) -> None:
-            for _ in range(count):
-                device.call("gemm", Queue.UPDATE, arrays, KernelOptions())
-            device.synchronize()
-
-        update(1)
-        bursts = []
-        for _ in range(BURSTS):
-            time.sleep(PAUSE_SECONDS)
-            bursts.append(seconds_of(lambda: update(1)))
-        burst = statistics.median(bursts)
-        count = int(SUSTAINED_SECONDS / burst) + 1
-        update(count)  # comes to temperature
-        sustained = seconds_of(lambda: update(count)) / count
-    flops = SPECS["gemm"].flops([a.shape for a in arrays])
-    flops *= 4 if np.dtype(dtype).kind == "c" else 1
-    return Rate(flops / sustained, flops / burst)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -83,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     rows = []
     for dtype in args.dtype:
         for k in args.k:
-            rate = gemm_rate(dtype, args.n, k)
+            rate = update_rate(GpuDevice(0), dtype, args.n, k)
             print(f"{dtype:<12}{k:>6}{rate.sustained / 1e12:>11.1f}{rate.burst / 1e12:>8.1f}")
             rows.append({"dtype": dtype, "n": args.n, "k": k, **rate._asdict()})
     harness.write_json(rows, args.json)

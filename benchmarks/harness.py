@@ -7,21 +7,20 @@ import json
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
-
-import numpy as np
-import peers
-from device_data import RandomStorage, random_columns
 
 import hetero_la
 from hetero_la.cli.common.values import tiles
 from hetero_la.scheduler.cluster.clients import worker_infos
 from hetero_la.scheduler.on_dask.threads import run_local
 from hetero_la.scheduler.placement.workers import calling_thread
-from hetero_la.scheduler.run.job import Outcome
 from hetero_la.scheduler.run.threads import run_in_threads
+from hetero_la.studies.factorizations import peers
+from hetero_la.studies.factorizations.device_data import RandomStorage, random_columns
+from hetero_la.studies.factorizations.problems import Factorization
+from hetero_la.studies.factorizations.runs import free_gpus, seconds_in_turns
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
-from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import ArrayStorage
 from hetero_la.tiles.storage.tile_sizes import TileSizes
 
@@ -32,64 +31,17 @@ OURS, ON_DASK, IN_THREADS = "hetero_la", "hetero_la on Dask", "hetero_la without
 
 
 @dataclass(frozen=True)
-class Benchmark:
-    """One factorization and its peers.
-
-    Attributes
-    ----------
-    routine : str
-        What `hetero_la.plan` calls it.
-    factor : callable
-        The library's function.
-    ratio : callable
-        Error ratio of a matrix and its factors, on the host.
-    residual : callable
-        The same for factors on GPUs: storage, outcome, layout.
-    peer : callable
-        Seconds of SciPy.
-    others : callable
-        Further contenders on the CPU, by name, for a matrix.
-    cusolver : callable
-        Seconds of cuSOLVER on a CuPy array, in place.
-    multi : str
-        cuSOLVERMg's name of it, or "".
-    definite : bool
-        Whether the matrix must be positive definite.
-    """
-
-    routine: str
-    factor: Callable[..., Any]
-    ratio: Callable[[np.ndarray, Any], float]
-    residual: Callable[[RandomStorage, Outcome, TileLayout], float]
-    peer: Callable[[np.ndarray], float]
-    others: Callable[[np.ndarray], dict[str, Callable[[], float]]]
-    cusolver: Callable[[Any], float]
-    multi: str = ""
-    definite: bool = False
-
-    def diagonal(self, n: int) -> float:
-        """What is added to the diagonal of a random matrix."""
-        return float(n) if self.definite else 0.0
-
-
-@dataclass(frozen=True)
 class Case:
     """A benchmark with the command line's choices."""
 
-    benchmark: Benchmark
+    benchmark: Factorization
     dtype: str
     repeats: int
     nb: TileSizes | str | None
 
     def measure(self, contenders: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
         """Time all contenders in turn, so that drift of a shared machine hits each alike."""
-        seconds: dict[str, list[float]] = {name: [] for name in contenders}
-        for repeat in range(self.repeats + 1):
-            for name, run in contenders.items():
-                taken = run()
-                if repeat:  # the first is warm-up
-                    seconds[name].append(taken)
-        return seconds
+        return seconds_in_turns(contenders, self.repeats)
 
     def rows(
         self, case: str, n: int, seconds: dict[str, list[float]], peer: str, ratio: float
@@ -108,24 +60,6 @@ class Case:
             for name, taken in seconds.items()
         ]  # fmt: skip
 
-    def host_matrix(self, n: int) -> np.ndarray:
-        """A random matrix of the benchmark's kind."""
-        a = np.random.default_rng(0).standard_normal((n, n)).astype(self.dtype)
-        a += self.benchmark.diagonal(n) * np.eye(n, dtype=self.dtype)
-        return (a + a.T) / 2 if self.benchmark.definite else a
-
-    def fill(self, a: Any) -> None:
-        """The same on a GPU, in a CuPy array."""
-        import cupy
-
-        n = len(a)
-        for start in range(0, n, 2048):
-            stop = min(start + 2048, n)
-            a[:, start:stop] = random_columns(
-                start, (n, stop - start), self.dtype, self.benchmark.diagonal(n)
-            )
-        cupy.cuda.Device().synchronize()
-
     def on_device(self, a: Any, **options: Any) -> Any:
         """Factors of a CuPy array, in its place."""
         if self.benchmark.definite:
@@ -134,15 +68,20 @@ class Case:
 
     def cpu(self, n: int) -> list[Row]:
         """NumPy in, NumPy out, on the host's cores."""
-        a = self.host_matrix(n)
+        a = self.benchmark.host_matrix(n, self.dtype)
         factors: list[Any] = []
 
         def ours() -> float:
             factors[:] = [self.benchmark.factor(a, nb=self.nb)]
             return float(factors[0].timing.seconds)
 
-        contenders = {OURS: ours, "scipy": lambda: self.benchmark.peer(a)}
-        seconds = self.measure(contenders | self.benchmark.others(a))
+        contenders: dict[str, Callable[[], float]] = {
+            OURS: ours, "scipy": lambda: peers.seconds_of(lambda: self.benchmark.scipy(a))
+        }  # fmt: skip
+        if dask := self.benchmark.dask:
+            for chunk in (n // 8, n // 4):
+                contenders[f"dask.array chunks {chunk}"] = partial(dask, a, chunk, 1)
+        seconds = self.measure(contenders)
         return self.rows("CPU", n, seconds, "scipy", self.benchmark.ratio(a, factors[0]))
 
     def one_gpu(self, n: int) -> list[Row]:
@@ -152,11 +91,11 @@ class Case:
         a = cupy.empty((n, n), self.dtype, order="F")
 
         def ours() -> float:
-            self.fill(a)
+            self.benchmark.fill(a)
             return float(self.on_device(a).timing.seconds)
 
         def cusolver() -> float:
-            self.fill(a)
+            self.benchmark.fill(a)
             return self.benchmark.cusolver(a)
 
         caller = replace(calling_thread(), kind="gpu", device=0)
@@ -166,14 +105,14 @@ class Case:
         device = GpuDevice(0)
 
         def threads() -> float:
-            self.fill(a)
+            self.benchmark.fill(a)
             job, storage = plan.job(), ArrayStorage(a, a)
             return peers.seconds_of(lambda: run_in_threads(job, storage, [device]))
 
         with hetero_la.Cluster(gpus=1, cpus=0) as cluster:
 
             def ours_on_dask() -> float:
-                self.fill(a)
+                self.benchmark.fill(a)
                 return float(self.on_device(a, client=cluster).timing.seconds)
 
             contenders = {OURS: ours, ON_DASK: ours_on_dask, IN_THREADS: threads}
@@ -220,10 +159,10 @@ class Case:
                 {ON_DASK: lambda: self.on_dask(client, plan), IN_THREADS: threads}
             )
             ratio = self._checked(client, plan)
-        _free_all(gpus)
+        free_gpus(gpus)
         if self.benchmark.multi and self.dtype == "float64" and peers.cusolvermg_library():
             seconds["cuSOLVERMg"] = self._cusolvermg(gpus, n)
-            _free_all(gpus)
+            free_gpus(gpus)
         return self.rows(f"{gpus} GPUs", n, seconds, "cuSOLVERMg", ratio)
 
     def _cusolvermg(self, gpus: int, n: int) -> list[float]:
@@ -242,14 +181,6 @@ class Case:
 
         solver = peers.CusolverMg(self.benchmark.multi, gpus, n, nb)
         return [solver.seconds(fill) for _ in range(self.repeats + 1)][1:]
-
-
-def _free_all(gpus: int) -> None:
-    import cupy
-
-    for g in range(gpus):
-        with cupy.cuda.Device(g):
-            cupy.get_default_memory_pool().free_all_blocks()
 
 
 def show(rows: list[Row]) -> None:
@@ -275,7 +206,7 @@ def write_json(content: Any, path: str | None) -> None:
             json.dump(content, file, indent=1)
 
 
-def run(benchmark: Benchmark, description: str, argv: list[str] | None = None) -> int:
+def run(benchmark: Factorization, description: str, argv: list[str] | None = None) -> int:
     """Run the cases that the command line asks for."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawTextHelpFormatter

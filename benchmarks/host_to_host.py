@@ -16,9 +16,9 @@ from collections.abc import Callable
 from typing import Any
 
 import cupy
-from device_data import random_columns
 
 import hetero_la
+from hetero_la.studies.factorizations.device_data import random_columns
 from hetero_la.tiles.arrays.transfer import pinned_empty
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 from hetero_la.tiles.storage.host_copies import HostCopies

@@ -19,22 +19,18 @@ import importlib.util
 import sys
 from dataclasses import dataclass, replace
 
-import cholesky
 import harness
-import lu
 import numpy as np
-import peers
-import qr
-from gemm import gemm_rate
 
 import hetero_la
 from hetero_la.scheduler.run.threads import run_in_threads
+from hetero_la.studies.factorizations import peers
+from hetero_la.studies.factorizations.problems import FACTORIZATIONS, LU
+from hetero_la.studies.factorizations.update_rate import update_rate
 from hetero_la.testing.residuals import solve_ratio
 from hetero_la.tiles.arrays.transfer import gpu_count
 from hetero_la.tiles.kernels.gpu.device import GpuDevice, gpu_descriptions
 from hetero_la.tiles.storage.shard import ArrayStorage
-
-BENCHMARKS = {b.routine: b for b in (lu.LU, cholesky.CHOLESKY, qr.QR)}
 
 
 @dataclass(frozen=True)
@@ -59,7 +55,7 @@ CASES = [
     *(
         Wanted(routine, 1, n, 1.0, dtype)
         for dtype in ("float32", "complex128")
-        for routine in BENCHMARKS
+        for routine in FACTORIZATIONS
         for n in (16384, 32768)
     ),
     Wanted("lu", 4, 32768, 1.3),
@@ -82,7 +78,7 @@ def host_to_host(n: int, repeats: int, on_device: float) -> list[harness.Row]:
 
     source = (np.random.default_rng(0).random((n, n)) - 0.5).T  # as quick to copy as it can be
     a, device = cupyx.empty_pinned((n, n), order="F"), GpuDevice(0)
-    case, made = harness.Case(lu.LU, "float64", repeats, None), []
+    case, made = harness.Case(LU, "float64", repeats, None), []
     with hetero_la.Cluster(gpus=1, cpus=0) as cluster:
 
         def ours() -> float:
@@ -105,7 +101,7 @@ def host_to_host(n: int, repeats: int, on_device: float) -> list[harness.Row]:
 
 def measure(wanted: Wanted, repeats: int) -> list[harness.Row]:
     """The rows of one case."""
-    case = harness.Case(BENCHMARKS[wanted.routine], wanted.dtype, repeats, None)
+    case = harness.Case(FACTORIZATIONS[wanted.routine], wanted.dtype, repeats, None)
     if wanted.gpus > 1:
         return case.several_gpus(wanted.gpus, wanted.n)
     return case.one_gpu(wanted.n)
@@ -148,7 +144,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--only", choices=BENCHMARKS)
+    parser.add_argument("--only", choices=FACTORIZATIONS)
     parser.add_argument("--dtype", choices=["float32", "float64", "complex128"])
     parser.add_argument("--gpus", type=int)
     parser.add_argument("--most", type=int, metavar="N", help="largest order")
@@ -170,7 +166,7 @@ def main(argv: list[str] | None = None) -> int:
         and (args.most is None or case.n <= args.most)
     ]
     dtypes = dict.fromkeys(case.dtype for case in cases)
-    gemm = {dtype: gemm_rate(dtype).sustained for dtype in dtypes}
+    gemm = {dtype: update_rate(GpuDevice(0), dtype).sustained for dtype in dtypes}
     print("GEMM, TFLOP/s:", ", ".join(f"{name} {rate / 1e12:.1f}" for name, rate in gemm.items()))
     print(
         f"{'routine':<9}{'dtype':<11}{'case':<7}{'n':>6}  {'who':<23}{'median s':>9}{'Tflop/s':>8}"

@@ -24,17 +24,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from cholesky import CHOLESKY
 from harness import Case, Row, write_json
-from lu import LU
-from qr import QR
 
 import hetero_la
 from hetero_la.cli.common.values import positive, tiles
 from hetero_la.execution.timeline import TracedRun
+from hetero_la.studies.factorizations.problems import FACTORIZATIONS
 from hetero_la.tiles.arrays.counted import counted
-
-ROUTINES = {"lu": LU, "cholesky": CHOLESKY, "qr": QR}
 
 
 def row(case: Case, where: str, plan: Any, measured: list[float]) -> Row:
@@ -70,7 +66,7 @@ def shown(runs: list[TracedRun], kernels: bool) -> list[float]:
 
 def cpu(case: Case, n: int, kernels: bool) -> Row:
     """NumPy in, NumPy out."""
-    a = case.host_matrix(n)
+    a = case.benchmark.host_matrix(n, case.dtype)
     runs = traced(case, lambda: case.benchmark.factor(a, nb=case.nb))
     return row(case, "CPU", runs[-1].plan, shown(runs, kernels))
 
@@ -82,7 +78,7 @@ def on_device(case: Case, n: int, kernels: bool) -> Row:
     a = cupy.empty((n, n), case.dtype, order="F")
 
     def run() -> None:
-        case.fill(a)
+        case.benchmark.fill(a)
         case.on_device(a)
 
     runs = traced(case, run)
@@ -112,7 +108,7 @@ def rows(args: argparse.Namespace) -> Iterator[Row]:
     """All that the command line asks for."""
     orders = args.cpu if args.cpu is not None else [] if args.gpu or args.gpus else [2048, 4096]
     for name in args.routines:
-        case = Case(ROUTINES[name], args.dtype, args.repeats, args.nb)
+        case = Case(FACTORIZATIONS[name], args.dtype, args.repeats, args.nb)
         for n in orders:
             yield cpu(case, n, args.kernels)
         for n in args.gpu:
@@ -144,7 +140,8 @@ def study_parser(description: str | None, *, repeats: int) -> argparse.ArgumentP
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--routines", nargs="+", choices=ROUTINES, default=list(ROUTINES))
+    every = list(FACTORIZATIONS)
+    parser.add_argument("--routines", nargs="+", choices=every, default=every)
     parser.add_argument("--cpu", type=int, nargs="*", metavar="N", help="orders on the CPU")
     parser.add_argument("--gpu", type=int, nargs="*", default=[], metavar="N")
     parser.add_argument("--dtype", default="float64")

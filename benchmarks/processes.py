@@ -21,48 +21,34 @@ import contextlib
 import itertools
 import multiprocessing
 import statistics
-import sys
-import time
-import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import dask.array as da
 import numpy as np
-from device_data import random_columns
-from distributed import Client, LocalCluster, futures_of, wait
 from harness import write_json
-from peers import seconds_of
 
 import hetero_la
 from hetero_la.cli.main import main as main_of_cli
 from hetero_la.dask_arrays.lazy_run import LazyRun
-from hetero_la.scheduler.cluster.clients import client_at, worker_infos
+from hetero_la.scheduler.cluster.clients import client_at
+from hetero_la.studies.factorizations.peers import seconds_of
+from hetero_la.studies.factorizations.processes import blocks, free_memory, lazily, processes
 
 ROUTINES: dict[str, Callable[..., Any]] = {
     "lu": hetero_la.lu_factor, "cholesky": hetero_la.cho_factor, "qr": hetero_la.qr_factor
 }  # fmt: skip
-#: Of Dask arrays: functions of which no result is more than the factors.
-LAZY: dict[str, Callable[..., Any]] = {
-    "lu": hetero_la.lu_factor, "cholesky": hetero_la.cholesky, "qr": partial(hetero_la.qr, mode="r")
-}  # fmt: skip
 
 
 @contextlib.contextmanager
-def processes(args: argparse.Namespace) -> Iterator[Any]:
+def cluster_of_processes(args: argparse.Namespace) -> Iterator[Any]:
     """A client of the cluster at `--scheduler`, or of one that is started."""
     if args.scheduler:
         with client_at(args.scheduler) as client:
             yield client
         return
-    if args.gpus:
-        from dask_cuda import LocalCUDACluster
-
-        start = partial(LocalCUDACluster, n_workers=args.gpus)
-    else:
-        start = partial(LocalCluster, args.workers, threads_per_worker=1)
-    with start(dashboard_address=None) as cluster, Client(cluster, set_as_default=False) as client:
+    with processes(args.gpus or args.workers, gpus=bool(args.gpus)) as client:
         yield client
 
 
@@ -82,63 +68,6 @@ def matrix(routine: str, n: int) -> np.ndarray:
         a += a.T
         a.flat[:: n + 1] += 2 * n
     return np.asfortranarray(a)
-
-
-def columns(routine: str, n: int, start: int, width: int, gpu: int) -> Any:
-    """Columns of such a matrix, on a GPU or on the host."""
-    diagonal = 2.0 * n if routine == "cholesky" else 0.0
-    if gpu < 0:
-        block = np.asfortranarray(np.random.default_rng(start).random((n, width)) - 0.5)
-        block[start + np.arange(width), np.arange(width)] += diagonal
-        return block
-    import cupy
-
-    with cupy.cuda.Device(gpu):
-        block = random_columns(start, (n, width), "float64", diagonal)
-        cupy.cuda.get_current_stream().synchronize()
-        cupy.get_default_memory_pool().free_all_blocks()  # of its making
-        return block
-
-
-def blocks(client: Any, routine: str, n: int, count: int) -> da.Array:
-    """A Dask array of blocks of columns, which are with the workers by turns."""
-    infos = worker_infos(client)
-    infos = [info for info in infos if info.has_gpu] or infos
-    (sizes,) = da.core.normalize_chunks(-(-n // count), (n,))
-    starts = itertools.accumulate(sizes, initial=0)
-    name = f"matrix-{uuid.uuid4()}"
-    made = {
-        (name, 0, j): client.submit(
-            columns, routine, n, start, width, info.device, key=(name, 0, j),
-            workers=[info.address],
-        )
-        for j, (start, width, info) in enumerate(zip(starts, sizes, itertools.cycle(infos)))
-    }  # fmt: skip
-    wait(list(made.values()))
-    meta = client.submit(lambda block: block[:0, :0], next(iter(made.values()))).result()
-    return da.Array(made, name, ((n,), sizes), meta=meta)
-
-
-def lazily(client: Any, routine: str, x: da.Array) -> float:
-    """Seconds until the factors of a Dask array are with the workers."""
-    until = time.monotonic() + 60
-    while any("hetero-la" in key for key in _keys(client)):  # results of the run before
-        if time.monotonic() > until:
-            raise TimeoutError("the factors of the run before are still there after 60 s")
-        time.sleep(0.01)
-    began = time.perf_counter()
-    lazy = LAZY[routine](x, check_finite=False, client=client)
-    there = client.persist(list(lazy) if isinstance(lazy, tuple) else [lazy])
-    wait(there)
-    seconds = time.perf_counter() - began
-    for block in futures_of(there):
-        if block.status == "error":
-            raise block.exception()
-    return seconds
-
-
-def _keys(client: Any) -> list[str]:
-    return client.run_on_scheduler(lambda dask_scheduler: [*map(str, dask_scheduler.tasks)])
 
 
 class Contender:
@@ -183,7 +112,7 @@ def serve(name: str, args: argparse.Namespace, calls: Any) -> None:
 def cluster_of(name: str, args: argparse.Namespace) -> Iterator[Any]:
     """A client of the cluster of a contender."""
     if name == "several":
-        with processes(args) as client:
+        with cluster_of_processes(args) as client:
             yield client
         return
     own = {"gpus": args.gpus} if args.gpus else {"cpus": args.workers}
@@ -196,12 +125,6 @@ def prepare(client: Any, kept: dict[str, Any], routine: str, n: int, count: int)
     kept["x"] = None
     client.run(free_memory)
     kept["x"] = blocks(client, routine, n, count) if count else matrix(routine, n)
-
-
-def free_memory() -> None:
-    """In a worker: give back what is left of the runs before."""
-    if "cupy" in sys.modules:
-        sys.modules["cupy"].get_default_memory_pool().free_all_blocks()
 
 
 def timed(client: Any, kept: dict[str, Any], routine: str, through_host: bool = False) -> float:

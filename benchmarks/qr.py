@@ -10,21 +10,8 @@ from __future__ import annotations
 import sys
 
 import harness
-import peers
-from device_residuals import qr_residual
 
-import hetero_la
-from hetero_la.testing.residuals import qr_factors_ratio
-
-QR = harness.Benchmark(
-    "qr",
-    hetero_la.qr_factor,
-    lambda a, factors: qr_factors_ratio(a, *factors),
-    qr_residual,
-    peers.scipy_qr,
-    lambda a: {},
-    peers.cusolver_geqrf,
-)
+from hetero_la.studies.factorizations.problems import QR
 
 if __name__ == "__main__":
     sys.exit(harness.run(QR, __doc__))

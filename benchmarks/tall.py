@@ -25,10 +25,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import peers
 
 import hetero_la
 from hetero_la.cli.common.values import size
+from hetero_la.studies.factorizations import peers
 from hetero_la.tiles.arrays.transfer import gpu_count
 from hetero_la.tiles.kernels.device import KernelOptions, Queue
 from hetero_la.tiles.kernels.gpu.device import GpuDevice

@@ -21,10 +21,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from harness import Case, Row, write_json
-from prediction import ROUTINES, study_parser
+from prediction import study_parser
 
 import hetero_la
 from hetero_la.scheduler.run.watched import look_around, runs_of
+from hetero_la.studies.factorizations.problems import FACTORIZATIONS
 
 Context = Callable[[], contextlib.AbstractContextManager[Any]]
 
@@ -75,10 +76,10 @@ def row(case: Case, n: int, on_gpu: bool, within: Context) -> Row:
         device_matrix = cupy.empty((n, n), case.dtype, order="F")
 
         def run() -> float:
-            case.fill(device_matrix)
+            case.benchmark.fill(device_matrix)
             return float(case.on_device(device_matrix).timing.seconds)
     else:
-        host_matrix = case.host_matrix(n)
+        host_matrix = case.benchmark.host_matrix(n, case.dtype)
 
         def run() -> float:
             return float(case.benchmark.factor(host_matrix, nb=case.nb).timing.seconds)
@@ -125,7 +126,7 @@ def main(argv: list[str] | None = None) -> int:
         for n, on_gpu in [(n, False) for n in orders] + [(n, True) for n in args.gpu]:
             for nb in sizes:
                 found.append(
-                    row(Case(ROUTINES[name], args.dtype, args.repeats, nb), n, on_gpu, within)
+                    row(Case(FACTORIZATIONS[name], args.dtype, args.repeats, nb), n, on_gpu, within)
                 )
                 show(found[-1])
     write_json(found, args.json)

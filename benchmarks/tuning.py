@@ -26,12 +26,13 @@ from typing import Any
 
 import numpy as np
 from harness import Case, Row, write_json
-from prediction import ROUTINES, study_parser
+from prediction import study_parser
 
 import hetero_la
 from hetero_la.planning.decisions import Problem
 from hetero_la.predict.tile_search import search
 from hetero_la.scheduler.cluster.clients import worker_infos
+from hetero_la.studies.factorizations.problems import FACTORIZATIONS
 from hetero_la.tiles.storage.tile_sizes import TileSizes, sizes_text
 
 Pair = tuple[TileSizes, int]  #: tile sizes, and look-ahead
@@ -86,7 +87,7 @@ def _name(pair: Pair) -> str:
 def runner(case: Case, n: int, on_gpu: bool, cluster: Any) -> Callable[[TileSizes, int], float]:
     """What runs once with tile sizes and a look-ahead, and returns its seconds."""
     if not on_gpu:
-        a = case.host_matrix(n)
+        a = case.benchmark.host_matrix(n, case.dtype)
 
         def on_host(nb: TileSizes, depth: int) -> float:
             factors = case.benchmark.factor(a, nb=nb, lookahead=depth, client=cluster)
@@ -98,7 +99,7 @@ def runner(case: Case, n: int, on_gpu: bool, cluster: Any) -> Callable[[TileSize
     device_matrix = cupy.empty((n, n), case.dtype, order="F")
 
     def on_device(nb: TileSizes, depth: int) -> float:
-        case.fill(device_matrix)
+        case.benchmark.fill(device_matrix)
         factors = replace(case, nb=nb).on_device(device_matrix, lookahead=depth, client=cluster)
         return float(factors.timing.seconds)
 
@@ -125,7 +126,7 @@ def main(argv: list[str] | None = None) -> int:
     for name, (n, on_gpu) in itertools.product(
         args.routines, orders + [(n, True) for n in args.gpu]
     ):
-        case = Case(ROUTINES[name], args.dtype, args.repeats, None)
+        case = Case(FACTORIZATIONS[name], args.dtype, args.repeats, None)
         sizes = args.nb or ([256, 384, 512, 768, 1024] if on_gpu else [64, 96, 128, 192, 256, 384])
         found.append(measure(case, n, on_gpu, list(itertools.product(sizes, args.lookahead))))
         show(found[-1])

@@ -27,7 +27,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "command_line",  # ours
 ]
-exclude_patterns = ["_build", "extensions", "performance/figures"]
+exclude_patterns = ["_build", "extensions", "performance/figures", "studies/figures"]
 # Build without a network: what other projects document is linked by address, where at all.
 nitpicky = True
 nitpick_ignore_regex = [

@@ -23,6 +23,7 @@ from hetero_la.scheduler.machine.profile_file import FORMAT, read_profile
 from hetero_la.scheduler.machine.this_machine import current_profile
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.probe import copies, dask_latency, machine
+from hetero_la.studies.common.symptoms import MICROBENCHMARKS
 from tests.command_line import in_own_folder, refused  # noqa: F401  (a fixture)
 from tests.machine import kept, measured, profile
 from tests.scheduler.recovery import local_cluster
@@ -69,6 +70,20 @@ def test_a_probe_is_kept_printed_and_drawn(
     assert drawn.startswith("<?xml")
     assert main(["lu", "--random", "200", "-v"]) == 0
     assert f"model: this machine's profile, measured {known.measured}" in capfd.readouterr().err
+
+
+def test_a_deep_probe_keeps_what_microbenchmarks_find(capfd: pytest.CaptureFixture[str]) -> None:
+    argv = ["probe", "--cpus", "1", "--blas-threads", "1", "--quick", "--deep", "-o", "p.json"]
+    assert main(argv) == 0
+    out, err = capfd.readouterr()
+    kept = json.loads(Path("p-deep.json").read_text())
+    assert [one["study"] for one in kept["studies"]] == list(MICROBENCHMARKS)
+    for one in kept["studies"]:
+        assert one["rows"] or one["left_out"]
+        assert all(sentence in out for sentence in one["found"])
+    assert ("nothing looks sick" in out) == (kept["symptoms"] == [])
+    assert all(f"  {sign}\n" in out for sign in kept["symptoms"])
+    assert re.search(r"^wrote p-deep\.json, .*: what the microbenchmarks have found$", err, re.M)
 
 
 @pytest.mark.slow
@@ -189,7 +204,8 @@ def test_no_line_of_a_plot_touches_its_frame() -> None:
      (["--scheduler", "tcp://127.0.0.1:9"], "127.0.0.1:9"),
      (["--scheduler", "nowhere"], "nowhere"),
      (["--scheduler", "tcp://127.0.0.1:9", "--gpus", "1"], "--gpus starts workers"),
-     (["--scheduler", "tcp://127.0.0.1:9", "--quick"], "this machine: leave out --quick")],
+     (["--scheduler", "tcp://127.0.0.1:9", "--quick"], "this machine: leave out --quick"),
+     (["--scheduler", "tcp://127.0.0.1:9", "--deep"], "this machine: leave out --deep")],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_at_once(
     argv: list[str],

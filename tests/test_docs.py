@@ -20,6 +20,7 @@ from distributed import Client
 import hetero_la
 from hetero_la.cli import arguments
 from hetero_la.cli.main import main
+from hetero_la.studies.common.study import study_names
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -150,7 +151,7 @@ def _needs_files(words: list[str]) -> bool:
 
 
 def _is_slow(words: list[str]) -> bool:
-    return words[0] in ("probe", "tune", "bench") or "1000000" in words
+    return words[0] in ("probe", "tune", "bench", "study") or "1000000" in words
 
 
 def _needs_cluster(words: list[str]) -> bool:
@@ -249,3 +250,16 @@ def _is_module(name: str) -> bool:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:
         return False
+
+
+@in_checkout
+def test_pages_of_studies_show_their_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs" / "studies")
+    write = importlib.import_module("write")
+    found = {page.stem: page for page in write.HERE.glob("*.md")}
+    assert found.keys() - {"index"} == set(study_names())
+    for page in found.values():
+        assert write.written(page) == page.read_text(encoding="utf-8"), page
+        wanted = "gallery end headlines end" if page.stem == "index" else "figures end"
+        assert re.findall(r"<!-- (\w+) -->", page.read_text()) == wanted.split()
+    assert {path.stem for path in (write.HERE / "figures").glob("*")} <= set(study_names())

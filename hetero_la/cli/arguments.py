@@ -19,6 +19,7 @@ from hetero_la.cli.commands import (
     info,
     probe,
     simulate,
+    study,
     sweep,
     tune,
 )
@@ -277,7 +278,7 @@ def build_parser() -> Parser:
     for name in NAMES:
         _add_routine(commands, name)
     _add_sweep(commands)
-    for command in (graph, simulate, probe, tune, bench, info, completion):
+    for command in (graph, simulate, probe, tune, bench, study, info, completion):
         command.add_parser(commands)
     for one in (parser, *commands.choices.values()):
         one.commands = commands.choices

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import shutil
 import subprocess
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +14,7 @@ from hetero_la.tiles.kernels.gpu import common, lu, qr, sources
 from hetero_la.tiles.kernels.gpu.batched import arrays, least_squares
 from hetero_la.tiles.kernels.gpu.sources import Source
 from tests.tiles.kernels import DTYPES
+from tests.tiles.nvrtc import NVRTC, compiled_by_nvrtc
 
 NVCC = shutil.which("nvcc")
 
@@ -49,21 +47,9 @@ def test_every_file_is_compiled() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sources_compile_by_nvcc_without_warnings(dtype: type, tmp_path: Path) -> None:
     for source in sources_of(np.dtype(dtype)):
-        command = [NVCC, *sources.options(), "-arch=sm_80", "-cubin", "-Werror=all-warnings"]
+        command = [NVCC, *source.options, "-arch=sm_80", "-cubin", "-Werror=all-warnings"]
         (tmp_path / "code.cu").write_text(source.code)
         subprocess.run([*command, tmp_path / "code.cu", "-o", tmp_path / "cubin"], check=True)
-
-
-def nvrtc_library() -> str | None:
-    """NVRTC of its wheel, which needs no GPU."""
-    with contextlib.suppress(PackageNotFoundError):
-        for file in distribution("nvidia-cuda-nvrtc").files or ():
-            if file.name.startswith("libnvrtc.so"):
-                return str(file.locate())
-    return None
-
-
-NVRTC = nvrtc_library()
 
 
 @pytest.mark.slow
@@ -71,18 +57,8 @@ NVRTC = nvrtc_library()
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sources_compile_by_nvrtc(dtype: type) -> None:
     """CuPy compiles by whichever version is installed; each finds other errors."""
-    nvrtc = ctypes.CDLL(NVRTC)
     for source in sources_of(np.dtype(dtype)):
-        program, size = ctypes.c_void_p(), ctypes.c_size_t()
-        code, options = source.code.encode(), [*sources.options(), "-arch=sm_90"]
-        given = (ctypes.c_char_p * len(options))(*map(str.encode, options))
-        nvrtc.nvrtcCreateProgram(ctypes.byref(program), code, b"code.cu", 0, None, None)
-        failed = nvrtc.nvrtcCompileProgram(program, len(options), given)
-        nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
-        log = ctypes.create_string_buffer(size.value)
-        nvrtc.nvrtcGetProgramLog(program, log)
-        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-        assert not failed, f"{source}: {log.value.decode()}"
+        compiled_by_nvrtc(source)
 
 
 def test_a_changed_header_changes_the_code_that_is_compiled(

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hetero_la.cli.common import values
-from hetero_la.cli.common.output import new_table
+from hetero_la.cli.common.output import new_table, plain
 from hetero_la.cli.common.progress import show_steps
-from hetero_la.io.outputs import require_different_files, require_writable_path
+from hetero_la.io.outputs import require_different_files, require_writable_path, write_text
 from hetero_la.pictures.charts.rates import write_rates
 from hetero_la.pictures.suffix import require_chart
 from hetero_la.predict.profiling import make_profile, profile_with_cluster
@@ -26,6 +28,9 @@ from hetero_la.scheduler.machine.profile_file import encoded_profile, require_re
 from hetero_la.scheduler.machine.rate_tables import RateTable, size_names, work
 from hetero_la.scheduler.machine.this_machine import ProfileWarning, current_profile, profile_path
 from hetero_la.scheduler.probe.machine import ProbeSettings
+from hetero_la.studies.common.results import run_study
+from hetero_la.studies.common.study import load_study
+from hetero_la.studies.common.symptoms import MICROBENCHMARKS, symptoms
 from hetero_la.tiles.arrays.counted import counted, in_bytes, in_seconds, in_units
 from hetero_la.tiles.kernels.spec import SPECS
 
@@ -38,11 +43,16 @@ def add_parser(commands: Any) -> None:
     summary = "measure this machine, so that plans can predict run times"
     parser = values.add_command(
         commands, "probe", probe, summary, usage="[options]",
-        examples=("--quick", "--dtype float32 --plot rates.svg"),
+        examples=("--quick", "--deep", "--dtype float32 --plot rates.svg"),
     )  # fmt: skip
     values.add_workers(parser)
     values.add_dtype(parser)
     parser.add_argument("--quick", action="store_true", help="measure fewer sizes")
+    parser.add_argument(
+        "--deep", action="store_true",
+        help="also run the microbenchmarks of 'hetero-la study', keep what they find beside the "
+        "profile, and say what looks sick",
+    )  # fmt: skip
     parser.add_argument(
         "--plot", type=Path, metavar="FILE",
         help="draw the rates of panels and products: .svg, .png or .pdf (needs Matplotlib)",
@@ -83,13 +93,42 @@ def probe(args: argparse.Namespace) -> int:
         write_rates(profile.devices, args.plot)
         args.report.wrote(args.plot, "a chart of its rates")
     args.report.record(profile=encoded_profile(profile))
+    if args.deep:
+        _probe_deep(args, profile, path.with_name(f"{path.stem}-deep.json"))
     return 0
+
+
+def _probe_deep(args: argparse.Namespace, profile: Profile, path: Path) -> None:
+    """Run the microbenchmarks; show and write what they find, and what looks sick."""
+    results = []
+    for name in MICROBENCHMARKS:
+        with _show_measured(args) as show:
+            report = partial(_report_of, show, name)
+            results.append(run_study(load_study(name), quick=args.quick, report=report))
+    found = {result.study.name: result.rows for result in results}
+    sustained = {device.name: device.model.sustained for device in profile.devices if device.name}
+    sick = symptoms(found, sustained)
+    for result in results:
+        args.report.explain("", f"{result.study.name}: {result.study.question}")
+        args.report.explain(*(f"  {sentence}" for sentence in result.found))
+        args.report.explain(*(f"  left out: {what}" for what in result.left_out))
+    args.report.show("", "what looks sick:" if sick else "nothing looks sick")
+    args.report.show(*(f"  {sign}" for sign in sick))
+    documents = [result.document() for result in results]
+    write_text(path, json.dumps(plain({"symptoms": sick, "studies": documents}), indent=1) + "\n")
+    args.report.wrote(path, "what the microbenchmarks have found")
+    args.report.record(symptoms=sick, studies=documents)
+
+
+def _report_of(show: Callable[[str], None], name: str, what: str) -> None:
+    show(f"{name}: {what}")
 
 
 def _probe_cluster(args: argparse.Namespace, older: Profile | None, path: Path) -> int:
     """Measure the links between a cluster's workers, and its Dask; write and print them."""
     others = values.given(args, "dtype", "plot")
-    if unused := [values.flag(name) for name in others] + ["--quick"] * args.quick:
+    flags = [f"--{name}" for name in ("quick", "deep") if getattr(args, name)]
+    if unused := [values.flag(name) for name in others] + flags:
         raise ValueError(f"--scheduler measures nothing of this machine: leave out {unused[0]}")
     with client_at(args.scheduler) as client, _show_measured(args) as show:
         profile = profile_with_cluster(older, client, show)

@@ -13,16 +13,27 @@ FOLDER = Path(__file__).parents[1] / "cuda"
 
 
 class Source(NamedTuple):
-    """A file of the folder, and the macros that are defined for it."""
+    """A file of a folder, and the macros that are defined for it."""
 
     file: str
     #: Of the scalars; None for a file that has none.
     dtype: np.dtype | None = None
     defines: tuple[str, ...] = ()
+    folder: Path = FOLDER
 
     @property
     def path(self) -> Path:
-        return FOLDER / f"{self.file}.cu"
+        return self.folder / f"{self.file}.cu"
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Where headers are."""
+        return (FOLDER,) if self.folder == FOLDER else (self.folder, FOLDER)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Options of NVRTC and nvcc, the same for all sources of a folder."""
+        return ("-std=c++17", *(f"-I{folder}" for folder in self.folders))
 
     @property
     def macros(self) -> tuple[str, ...]:
@@ -41,14 +52,10 @@ class Source(NamedTuple):
         set of options, which takes 14 ms, before it looks for what it has compiled.
         """
         defined = "".join(f"#define {each.replace('=', ' ', 1)}\n" for each in self.macros)
-        headers = b"".join(path.read_bytes() for path in sorted(FOLDER.glob("*.cuh")))
+        found = (path for folder in self.folders for path in sorted(folder.glob("*.cuh")))
+        headers = b"".join(path.read_bytes() for path in found)
         digest = hashlib.sha256(headers).hexdigest()
         return f"{defined}#line 1\n{self.path.read_text()}// headers: {digest}\n"
-
-
-def options() -> tuple[str, ...]:
-    """Return the options of NVRTC and nvcc, the same for all sources."""
-    return ("-std=c++17", f"-I{FOLDER}")
 
 
 @functools.cache
@@ -56,4 +63,4 @@ def module(source: Source) -> Any:
     """Compile a source; return it as a cupy.RawModule."""
     import cupy
 
-    return cupy.RawModule(code=source.code, options=options())
+    return cupy.RawModule(code=source.code, options=source.options)

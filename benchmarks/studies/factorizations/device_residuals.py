@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from device_data import RandomStorage, random_columns
 
 from hetero_la.numerics.lapack_vectors import StepValues
 from hetero_la.scheduler.run.job import Outcome
+from hetero_la.studies.factorizations.device_data import RandomStorage, random_columns
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.pivots import permutation
 

@@ -19,27 +19,6 @@ def seconds_of(run: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-def scipy_lu(a: np.ndarray) -> float:
-    """Seconds of ``scipy.linalg.lu_factor``."""
-    from scipy.linalg import lu_factor
-
-    return seconds_of(lambda: lu_factor(a))
-
-
-def scipy_cholesky(a: np.ndarray) -> float:
-    """Seconds of ``scipy.linalg.cho_factor``."""
-    from scipy.linalg import cho_factor
-
-    return seconds_of(lambda: cho_factor(a))
-
-
-def scipy_qr(a: np.ndarray) -> float:
-    """Seconds of ``scipy.linalg.qr`` without forming Q."""
-    from scipy.linalg import qr
-
-    return seconds_of(lambda: qr(a, mode="raw"))
-
-
 def _dask(function: Callable[[Any], Any], a: np.ndarray, chunk: int, blas_threads: int) -> float:
     """Seconds of a function of dask arrays on the threaded scheduler."""
     import dask

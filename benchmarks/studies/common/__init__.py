@@ -1,0 +1,1 @@
+"""What studies share: their form, clocks, CUDA sources, results and plots."""

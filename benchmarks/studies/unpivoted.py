@@ -1,0 +1,216 @@
+"""LU without pivoting: how much faster it is, and for which matrices it is worth anything.
+
+Rates are of matrices whose diagonal dominates, factored in place.  Growth is max |L| max |U| /
+max |A|: the backward error is about n eps times that.  Errors are LAPACK's ratio
+|P A - L U| / (n |A| eps), which should be below 30.  The library refuses factors without pivoting
+whose growth exceeds 1 / sqrt(eps), or that have a pivot of zero.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+import hetero_la
+from hetero_la.cli.main import main
+from hetero_la.planning.options import Pivoting
+from hetero_la.studies.common.columns import SECONDS, WORD, number, rate
+from hetero_la.studies.common.plots import bars, finish, line, panels
+from hetero_la.studies.common.study import (
+    Row,
+    Rows,
+    Study,
+    StudyRun,
+    StudyTable,
+    rows_of,
+    values_of,
+)
+from hetero_la.studies.common.timing import spread
+from hetero_la.studies.factorizations import peers
+from hetero_la.studies.factorizations.peers import seconds_of
+from hetero_la.studies.factorizations.problems import LU
+from hetero_la.studies.factorizations.runs import Timed, seconds_in_turns
+from hetero_la.testing.matrices import generate
+from hetero_la.testing.residuals import lu_ratio
+
+PIVOTS: tuple[Pivoting, ...] = ("partial", "none")
+SCIPY, CUSOLVER = "SciPy, partial", "cuSOLVER, none"
+
+
+def growth(a: np.ndarray, packed: np.ndarray) -> float:
+    """Return the growth of factors of a matrix.
+
+    Examples
+    --------
+    >>> growth(np.array([[1.0, 2.0], [8.0, 4.0]]), np.array([[1.0, 2.0], [8.0, -12.0]]))
+    12.0
+    """
+    lower = max(np.abs(np.tril(packed, -1)).max(), 1.0)
+    return float(lower * np.abs(np.triu(packed)).max() / np.abs(a).max())
+
+
+def _kinds(run: StudyRun) -> Iterator[Row]:
+    """Yield growth and error of each kind of matrix, with and without pivoting."""
+    n = run.sizes["order of kinds"]
+    for kind in run.sizes["kinds"]:
+        run.report(f"{kind}, n = {n}")
+        a = generate(kind, n)
+        for pivot in PIVOTS:
+            row: Row = {"table": "kinds", "kind": kind, "n": n, "pivot": pivot}
+            try:
+                factors = hetero_la.lu_factor(a, pivot=pivot)
+            except scipy.linalg.LinAlgError as error:
+                yield row | {"refused": re.split("[:;]", str(error))[0]}
+                continue
+            yield row | {"growth": growth(a, factors.lu), "error": lu_ratio(a, *factors)}
+
+
+def _on_cpu(n: int) -> dict[str, Timed]:
+    """Return who factors a matrix of the host, in place."""
+    given = generate("dominant", n)
+
+    def run(factor: Callable[[Any], Any]) -> float:
+        a = given.copy(order="F")
+        return seconds_of(lambda: factor(a))
+
+    found: dict[str, Timed] = {pivot: partial(run, partial(_factor, pivot)) for pivot in PIVOTS}
+    scipys = partial(scipy.linalg.lu_factor, overwrite_a=True, check_finite=False)
+    return {**found, SCIPY: partial(run, scipys)}
+
+
+def _factor(pivot: Pivoting, a: Any) -> Any:
+    return hetero_la.lu_factor(a, overwrite_a=True, check_finite=False, pivot=pivot)
+
+
+def _on_gpu(n: int) -> dict[str, Timed]:
+    """Return who factors a matrix on the GPU, in place."""
+    import cupy
+
+    a, given = (cupy.empty((n, n), order="F") for _ in range(2))
+    LU.fill(given)
+    diagonal = cupy.arange(n)
+    given[diagonal, diagonal] += n
+    wait = cupy.cuda.Device().synchronize
+
+    def run(factor: Callable[[Any], Any]) -> float:
+        a[...] = given
+        wait()
+
+        def complete() -> None:
+            factor(a)
+            wait()
+
+        return seconds_of(complete)
+
+    def by_cusolver() -> float:
+        a[...] = given
+        return peers.cusolver_getrf_nopivot(a)
+
+    found: dict[str, Timed] = {pivot: partial(run, partial(_factor, pivot)) for pivot in PIVOTS}
+    return {**found, CUSOLVER: by_cusolver}
+
+
+def measure(run: StudyRun) -> Iterator[Row]:
+    """Time both on the CPU and on a GPU, and judge kinds of matrices."""
+    yield from _kinds(run)
+    yield from _rates(run, "CPU", _on_cpu)
+    if run.has_gpus(1, "rates on a GPU"):
+        yield from _rates(run, "GPU", _on_gpu)
+
+
+def _rates(
+    run: StudyRun, place: str, contenders: Callable[[int], dict[str, Timed]]
+) -> Iterator[Row]:
+    for n in run.sizes[place]:
+        run.report(f"{place}, n = {n}")
+        taken = seconds_in_turns(contenders(n), run.sizes["turns"])
+        for who, seconds in taken.items():
+            ratios = [a / b for a, b in zip(taken["partial"], seconds, strict=True)]
+            found = spread(seconds)
+            speed = LU.flops(n) / found["seconds"]
+            yield {
+                "table": "rates", "place": place, "n": n, "who": who, **found, "flop/s": speed,
+                "partial over it": statistics.median(ratios),
+            }  # fmt: skip
+
+
+def find(rows: Rows) -> list[str]:
+    """Say what pivoting costs, and which kinds of matrices need it."""
+    found = []
+    for place in sorted(values_of(rows, "place"), key=lambda place: place != "GPU"):
+        shown = rows_of(rows, "rates", place=place, who="none")
+        text = ", ".join(f"{row['partial over it']:.2f} (n = {row['n']})" for row in shown)
+        found.append(f"On the {place}, times with pivoting over without: {text}.")
+    without = rows_of(rows, "kinds", pivot="none")
+    refused = [row["kind"] for row in without if "refused" in row]
+    good = [row["kind"] for row in without if row.get("error", 30) < 30]
+    bad = [row["kind"] for row in without if row.get("error", 0) >= 30]
+    return [
+        *found,
+        f"Without pivoting, errors stay small for {', '.join(good) or 'no kind'}; they do not for "
+        f"{', '.join(bad) or 'no kind'}; {', '.join(refused) or 'no kind'} is refused.",
+    ]
+
+
+def draw(figure: Any, rows: Rows) -> None:
+    """Draw rates over the order, and the growth of each kind of matrix."""
+    rates, kinds = panels(figure, 2)
+    series = dict.fromkeys((row["place"], row["who"]) for row in rows_of(rows, "rates"))
+    for i, (place, who) in enumerate(series):
+        shown = rows_of(rows, "rates", place=place, who=who)
+        drawn = [{**row, "Gflop/s": row["flop/s"] / 1e9} for row in shown]
+        label = who if "," in who else f"hetero_la, {who}"
+        line(rates, drawn, "n", "Gflop/s", f"{label}, {place}", i)
+    finish(rates, "LU of dominant matrices, in place", "order n", "Gflop/s")
+    shown = [row for row in rows_of(rows, "kinds") if row.get("growth")]
+    names = [f"{row['kind']}, {row['pivot']}" for row in shown]
+    colours = [PIVOTS.index(row["pivot"]) for row in shown]
+    bars(kinds, names, [row["growth"] for row in shown], colours, logarithmic=True)
+    finish(kinds, f"growth, n = {shown[0]['n']}", "max |L| max |U| / max |A|", "", logarithmic="")
+    kinds.set_xscale("log")
+
+
+STUDY = Study(
+    name="unpivoted",
+    question="What does pivoting cost, and which matrices can do without?",
+    source="Ino et al., LU on the programmable GPU",
+    original="LU was without pivoting, for matrices whose diagonal dominates",
+    tables=(
+        StudyTable(
+            "rates", "matrices whose diagonal dominates, in place",
+            {"place": WORD, "n": number(), "who": WORD, **SECONDS, "flop/s": rate("flop/s"),
+             "partial over it": number()},
+        ),
+        StudyTable(
+            "kinds", "growth and error by kind of matrix",
+            {"kind": WORD, "n": number(), "pivot": WORD, "growth": number(), "error": number(),
+             "refused": WORD},
+        ),
+    ),
+    sizes={
+        "kinds": [
+            "dominant", "kms", "moler", "spd", "orthog", "rands", "randn", "svd", "gfpp",
+            "wilkinson", "shift",
+        ],
+        "order of kinds": 512, "CPU": [512, 1024, 2048], "GPU": [1024, 2048, 4096, 8192, 16384],
+        "turns": 5,
+    },
+    quick={
+        "kinds": ["dominant", "rands", "shift"], "order of kinds": 64, "CPU": [128, 256],
+        "GPU": [1024], "turns": 1,
+    },
+    measure=measure,
+    find=find,
+    draw=draw,
+)  # fmt: skip
+
+if __name__ == "__main__":
+    raise SystemExit(main(["study", Path(__file__).stem, *sys.argv[1:]]))

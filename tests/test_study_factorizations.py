@@ -1,0 +1,270 @@
+"""Studies of whole factorizations: what they find and draw of GPUs, from made-up rows."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+from hetero_la.algorithms.cholesky import cholesky_tasks
+from hetero_la.studies import (
+    cholesky_variants,
+    crossover,
+    energy,
+    hybrid,
+    layouts,
+    panels,
+    scaling,
+    two_level,
+    unpivoted,
+    what_it_is_worth,
+    where_time_goes,
+)
+from hetero_la.studies.common.energy_counters import CpuCounter
+from hetero_la.studies.common.plots import write_plot
+from hetero_la.studies.common.study import StudyRun
+from hetero_la.studies.factorizations import ablation
+from hetero_la.studies.factorizations.problems import CHOLESKY, FACTORIZATIONS, LU, QR
+from hetero_la.studies.factorizations.runs import ResidentRuns
+from hetero_la.testing.residuals import lu_ratio
+from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.storage.layout import TileLayout
+
+
+def timed(seconds: float) -> dict[str, Any]:
+    return {"seconds": seconds, "least": 0.9 * seconds, "most": 1.2 * seconds, "samples": 3}
+
+
+# --- parts of runs
+
+
+@pytest.mark.parametrize("change", [ablation.with_left_swaps_at_every_step, None])
+def test_a_run_without_an_optimization_gives_the_same_factors(change: Any) -> None:
+    runs = ResidentRuns(LU, 90, gpu=False)
+    plan = runs.plan(nb=20)
+    packed, outcome = runs.factors(plan)
+    if change is None:
+        with ablation.solves_by_trsm("cpu"):
+            other, found = runs.factors(plan)
+    else:
+        other, found = runs.factors(change(plan))
+    np.testing.assert_allclose(other, packed, rtol=0, atol=1e-10)
+    steps = range(plan.layout.kt)
+    for k in steps:
+        assert (found.values["ipiv", k] == outcome.values["ipiv", k]).all()
+    piv = np.concatenate([outcome.values["ipiv", k] + plan.layout.row(k) for k in steps])
+    assert lu_ratio(runs.given, packed, piv) < 30
+
+
+def test_shares_of_a_run_add_up_to_it() -> None:
+    runs = ResidentRuns(QR, 100, gpu=False)
+    found = where_time_goes.divided(runs.timeline(runs.plan(nb=25)))
+    hidden = found.pop("hidden")
+    assert sum(found.values()) == pytest.approx(1)
+    assert hidden == pytest.approx(0, abs=1e-9)  # there is one queue
+    assert found["panel"] > 0 < found["update"]
+
+
+@pytest.mark.parametrize("variant", cholesky_variants.VARIANTS)
+def test_orders_of_cholesky_are_topological(variant: Any) -> None:
+    _, granularity, place = variant
+    graph = cholesky_tasks(TileLayout(50, 50, 10), granularity)
+    assert graph.is_topological(cholesky_variants.order_of(graph, place))
+
+
+def test_a_wrong_factor_is_noticed() -> None:
+    with pytest.raises(AssertionError, match="off by"):
+        cholesky_variants._check(np.eye(3), 1.1 * np.eye(3))
+
+
+@pytest.mark.parametrize("routine", panels.ROUTINES)
+def test_a_panel_is_factored_as_lapack_does(routine: str) -> None:
+    given = panels.random_panel(routine, 60, 8)
+    panel = panels.PanelRuns(routine, CpuDevice(), given)
+    assert panel.seconds() > 0
+    reference = {
+        "lu": lambda: scipy.linalg.lu_factor(given)[0],
+        "qr": lambda: scipy.linalg.qr(given, mode="r")[0],
+        "cholesky": lambda: scipy.linalg.cholesky(given[:8], lower=True),
+    }[routine]()  # fmt: skip
+    panels.check(routine, given, panel.result, reference)
+    with pytest.raises(AssertionError, match="is wrong"):
+        panels.check(routine, given, panel.result + 1, reference)
+
+
+def test_the_dynamic_program_cuts_the_whole_matrix() -> None:
+    sizes = two_level.programmed("cholesky", 300, False, [32, 64])
+    assert set(TileLayout(300, 300, sizes).column_widths[:-1]) <= {32, 64}
+
+
+def test_a_counter_of_energy_may_wrap(tmp_path: Path) -> None:
+    zone = tmp_path / "intel-rapl:0"
+    zone.mkdir()
+    (zone / "max_energy_range_uj").write_text("10000000")
+    (zone / "energy_uj").write_text("9000000")
+    counter = CpuCounter(tmp_path)
+    (zone / "energy_uj").write_text("2000000")
+    assert counter() == pytest.approx(3.0)
+    (zone / "energy_uj").write_text("4000000")
+    assert counter() == pytest.approx(5.0)
+
+
+def test_energy_is_of_all_counters(monkeypatch: pytest.MonkeyPatch) -> None:
+    counters = {name: partial(_watts, watts) for name, watts in (("CPU", 40), ("GPU", 60))}
+    (one, *_) = energy._on_cpu(CHOLESKY, 64).values()
+    row = energy._measured(StudyRun(energy.STUDY.quick, 0), counters, 64, "someone", one)
+    assert row["watts"] == pytest.approx(100, rel=0.05)
+    assert row["CPU idle"] == pytest.approx(40, rel=0.05)
+    assert row["flop/s/W"] == pytest.approx(CHOLESKY.flops(64) / row["joules"])
+    assert {sample["phase"] for sample in row["power"]} <= {energy.COPY, energy.FACTOR}
+
+
+def _watts(watts: float) -> float:
+    return watts * time.perf_counter()
+
+
+# --- what is found and drawn of GPUs
+
+
+def rows_of_scaling() -> list[dict[str, Any]]:
+    return [
+        scaling._row(mode, "GPU", way, problem, n * workers, workers, [1.0 / workers])
+        | {"speed-up": 1.7, "efficiency": 0.85}
+        for mode in ("strong", "weak") for way in ("threads", "processes")
+        for problem in FACTORIZATIONS.values() for n in (1024,) for workers in (1, 2)
+    ]  # fmt: skip
+
+
+def rows_of_shares() -> list[dict[str, Any]]:
+    parts = dict.fromkeys([*where_time_goes.WORK, where_time_goes.IDLE, "hidden"], 0.1)
+    return [
+        {"table": "shares", "place": place, "routine": "lu", "n": n, **timed(1.0), "flop/s": 1e12,
+         **parts} for place in ("CPU", "1 GPU, resident") for n in (448, 1024)
+    ]  # fmt: skip
+
+
+def rows_of_worth() -> list[dict[str, Any]]:
+    return [
+        {"table": "worth", "place": "1 GPU", "routine": "lu", "n": n, "without": without,
+         **timed(1.0), "over all": 1.2}
+        for without in (what_it_is_worth.ALL, "look-ahead", "net swaps") for n in (512, 1024)
+    ]  # fmt: skip
+
+
+def rows_of_tiles() -> list[dict[str, Any]]:
+    ways = (two_level.ONE, two_level.HALF, two_level.TWO, two_level.PROGRAMMING, two_level.DEFAULT)
+    return [
+        {"table": "best", "place": "1 GPU", "routine": "lu", "n": n, "way": way, "tiles": "nb = 8",
+         **timed(1.0), "gain": 0.05} for way in ways for n in (4096, 8192)
+    ]  # fmt: skip
+
+
+def rows_of_crossover() -> list[dict[str, Any]]:
+    seconds = {"SciPy": 3, "hetero_la, on the GPU": 2, "hetero_la, 2 GPUs": 2.5}
+    rows = [
+        {"table": "times", "function": "qr", "n": n, "who": who, **timed(n**exponent * 1e-6)}
+        for who, exponent in seconds.items() for n in (64, 128)
+    ]  # fmt: skip
+    return [*rows, *crossover._crossovers("qr", rows)]
+
+
+def rows_of_layouts() -> list[dict[str, Any]]:
+    common = {"place": "GPU", "n": 512, **timed(1e-3)}
+    ways = [("swaps", way) for way in (layouts.PAIRS, layouts.NET, layouts.ROW_MAJOR)]
+    ways += [("turning", way) for way in (layouts.COPIED, layouts.TURNED)]
+    rows = [{"table": table, "way": way, **common, "bytes/s": 1e12} for table, way in ways]
+    rows += [
+        {"table": "padding", "what": what, "padding": padding, **common}
+        for what in ("update", "LU") for padding in (0, 8)
+    ]  # fmt: skip
+    orders = ("column-major", "row-major")
+    return rows + [{"table": "inputs", "order": order, **common} for order in orders]
+
+
+def rows_of_panels() -> list[dict[str, Any]]:
+    rows = []
+    for routine in panels.ROUTINES:
+        for who in ("CPU, 1 thread", panels.BACK, panels.OURS, panels.CUSOLVER):
+            of_one = [
+                {"table": "panels", "routine": routine, "width": width, "n": n, "who": who,
+                 **timed(1e-6 * width + 1e-11 * n * width), "flop/s": 1e10, "per column": 1e-6}
+                for width in (32, 64) for n in (256, 1024, 4096)
+            ]  # fmt: skip
+            rows += [*of_one, panels._model(routine, who, of_one)]
+    return rows
+
+
+def rows_of_hybrid() -> list[dict[str, Any]]:
+    updates = [{"table": "updates", "threads": 1, "CPU": 1e10, "GPU": 5e13, "both": 5.001e13}]
+    pairs = [(hybrid.HOST, panel) for panel in hybrid.PANELS]
+    pairs += [(hybrid.RESIDENT, "gpu"), (hybrid.RESIDENT, "cpu"), (hybrid.SCIPY, "cpu")]
+    return updates + [
+        {"table": "runs", "routine": "lu", "n": 1024, "threads": 1, "where": where,
+         "panels": panel, **timed(1.0), "flop/s": 1e12, "CPU columns": 0.1, "of both updates": 0.8}
+        for where, panel in pairs
+    ]  # fmt: skip
+
+
+def rows_of_unpivoted() -> list[dict[str, Any]]:
+    rates = [
+        {"table": "rates", "place": "GPU", "n": n, "who": who, **timed(1.0), "flop/s": 1e12,
+         "partial over it": 2.0}
+        for who in (*unpivoted.PIVOTS, unpivoted.CUSOLVER) for n in (1024, 2048)
+    ]  # fmt: skip
+    return [
+        *rates,
+        {"table": "kinds", "kind": "kms", "n": 64, "pivot": "none", "growth": 1.0, "error": 0.1},
+        {"table": "kinds", "kind": "svd", "n": 64, "pivot": "none", "growth": 1e6, "error": 99.0},
+        {"table": "kinds", "kind": "shift", "n": 64, "pivot": "none", "refused": "a pivot is 0"},
+    ]
+
+
+def rows_of_variants() -> list[dict[str, Any]]:
+    variants = [(name, granularity) for name, granularity, _ in cholesky_variants.VARIANTS]
+    variants += [(cholesky_variants.PROGRAM, "wide"), (cholesky_variants.LIBRARY, "")]
+    variants.append((cholesky_variants.FUSED, ""))
+    return [
+        {"table": "variants", "place": "GPU", "n": n, "variant": name, "tasks": tasks or None,
+         **timed(1.0), "flop/s": 1e13} for name, tasks in variants for n in (2048, 4096)
+    ]  # fmt: skip
+
+
+def rows_of_energy() -> list[dict[str, Any]]:
+    return [
+        {"table": "energy", "routine": "lu", "who": who, "n": 1024, "runs": 3, **timed(1.0),
+         "flop/s": 1e12, "joules": 100.0, "watts": 500.0, "flop/s/W": per, "GPU watts": 400.0,
+         "power": [{"t": t, "watts": 500.0, "phase": energy.COPY} for t in (0.1, 0.2)]}
+        for who, per in (("GPU, hetero_la", 5e10), ("CPU, SciPy", 1e10))
+    ]  # fmt: skip
+
+
+MADE_UP = {
+    scaling: rows_of_scaling, where_time_goes: rows_of_shares, what_it_is_worth: rows_of_worth,
+    two_level: rows_of_tiles, crossover: rows_of_crossover, layouts: rows_of_layouts,
+    panels: rows_of_panels, hybrid: rows_of_hybrid, unpivoted: rows_of_unpivoted,
+    cholesky_variants: rows_of_variants, energy: rows_of_energy,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("module", MADE_UP, ids=lambda module: module.__name__.rpartition(".")[2])
+def test_rows_of_a_gpu_are_understood_and_drawn(module: Any, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    rows = MADE_UP[module]()
+    sentences = module.STUDY.find(rows)
+    assert sentences
+    assert all(sentence.endswith(".") for sentence in sentences)
+    write_plot(module.STUDY, rows, tmp_path / "plot.svg")
+    assert "</svg>" in (tmp_path / "plot.svg").read_text()
+
+
+def test_where_lines_cross_is_read_off() -> None:
+    _, several = (row for row in rows_of_crossover() if row["table"] == "crossover")
+    assert several["from n"] == 64
+    assert "hetero_la, 2 GPUs is faster than SciPy from n = 64 on" in crossover.find(
+        rows_of_crossover()
+    )[1]  # fmt: skip

@@ -1,0 +1,334 @@
+"""What studies compute from what they measure, and references that their kernels are held to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+from hetero_la.studies import (
+    barrier,
+    complex3m,
+    gemm_kernel,
+    launch,
+    matvec,
+    memory,
+    pipeline,
+    transfers,
+    ulps,
+    unblocked_lu,
+)
+from hetero_la.studies.common.plots import write_plot
+from hetero_la.studies.common.reference import lu_by_columns
+from hetero_la.studies.common.study import StudyRun
+from hetero_la.studies.common.symptoms import symptoms
+from hetero_la.testing.matrices import generate
+
+
+def test_steps_of_a_pointer_chase_are_levels_of_memory() -> None:
+    sizes = [2**k for k in range(12, 30)]
+    true = [(2**17, 20.0), (2**25, 150.0), (np.inf, 400.0)]
+    noise = np.random.default_rng(0).uniform(0.98, 1.02, len(sizes))
+    seen = [next(t for most, t in true if s <= most) * x for s, x in zip(sizes, noise, strict=True)]
+    found = memory.levels(sizes, seen)
+    assert [level.capacity for level in found] == [most for most, _ in true]
+    np.testing.assert_allclose([level.latency for level in found], [t for _, t in true], rtol=0.03)
+
+
+def test_a_pointer_chase_visits_every_place_once() -> None:
+    pointers, places = memory.ring(4096, 64)
+    seen, at = set(), 0
+    for _ in range(places):
+        seen.add(at)
+        at = int(pointers[at])
+    assert at == 0
+    assert seen == set(range(0, 4096 // 8, 8))
+
+
+def test_columns_one_by_one_give_lu() -> None:
+    a = generate("dominant", 40)
+    packed = lu_by_columns(a)
+    product = (np.tril(packed, -1) + np.eye(40)) @ np.triu(packed)
+    np.testing.assert_allclose(product, a, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_three_real_products_are_a_complex_one(dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    a, b = ((rng.standard_normal((9, 9)) + 1j * rng.standard_normal((9, 9))) for _ in range(2))
+    found = complex3m.three_products(a.astype(dtype), b.astype(dtype))
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, a @ b, atol=100 * np.finfo(dtype).eps)
+
+
+def test_an_error_of_one_ulp_is_one() -> None:
+    a = np.array([1.5, 2.5], np.float32)
+    off = np.nextafter(a + a, np.float32(np.inf))
+    assert ulps.errors_in_ulps("a + b", off, [a, a, a]).tolist() == [1.0, 1.0]
+    assert ulps.largest_in_ulps(off, (a + a).astype(float)) == 1.0
+
+
+def test_points_of_the_template_can_be_compiled() -> None:
+    for itemsize in (4, 8):
+        for blocks in gemm_kernel.points(itemsize):
+            assert blocks.bm % blocks.tm == blocks.bn % blocks.tn == 0
+            assert blocks.threads % 32 == 0
+            assert blocks.shared(itemsize) <= 48 * 1024
+
+
+def test_a_wrong_product_with_a_vector_is_noticed() -> None:
+    with pytest.raises(AssertionError, match="someone"):
+        matvec._checked("someone", lambda: np.ones(3), np.array([1.0, 1.0, 1.1]))
+
+
+def test_the_band_that_is_solved_is_the_one_that_is_multiplied() -> None:
+    (kind, band, exact, _), *_ = (case for case in matvec.cases([], 60))
+    assert kind == matvec.BANDED
+    x = np.random.default_rng(0).standard_normal(60)
+    solved = scipy.linalg.solve_banded((matvec.LOWER, matvec.UPPER), band, exact @ x)
+    np.testing.assert_allclose(solved, x, rtol=0, atol=1e-6)
+    (product,) = matvec.on_cpu(kind, band, x).values()
+    np.testing.assert_allclose(product(), exact @ x, rtol=0, atol=1e-12)
+
+
+def test_a_fit_is_judged_by_its_worst_error() -> None:
+    rows = [{"bytes": n, "seconds": 1e-5 + n / 1e10} for n in (1e3, 1e5, 1e7)]
+    good = transfers._fitted("copy", rows)
+    assert good["beta"] == pytest.approx(1e10)
+    assert good["worst error"] < 1e-9
+    assert transfers._fitted("copy", [*rows, {"bytes": 1e8, "seconds": 1.0}])["worst error"] > 0.5
+
+
+# --- what looks sick
+
+
+def sick(**rows: list[dict[str, Any]]) -> list[str]:
+    return symptoms(rows, {})
+
+
+def test_a_healthy_machine_has_no_symptoms() -> None:
+    fit = [
+        {"table": "fit", "what": what, "beta": 55e9}
+        for what in ("host to GPU, pinned", "GPU to host, pinned")
+    ]
+    slot = {"table": "slot", "lanes": 16, "most lanes": 16, "bytes/s": 64e9}
+    copies = {"table": "copies", "place": "GPU", "bytes/s": 3.0e12, **timed(1e-3)}
+    pins = {"table": "pins", "place": "GPU", "bytes/s": 3.35e12}
+    assert sick(transfers=[*fit, slot], memory=rows_of_memory(), bandwidth=[copies, pins]) == []
+    assert symptoms({}, {"NVIDIA H200": 0.93}) == []
+
+
+def test_a_slow_link_is_noticed() -> None:
+    up = {"table": "fit", "what": "host to GPU, pinned", "beta": 12e9}
+    down = {"table": "fit", "what": "GPU to host, pinned", "beta": 50e9}
+    slot = {"table": "slot", "lanes": 8, "most lanes": 16, "bytes/s": 64e9}
+    assert sick(transfers=[up, down, slot]) == [
+        "the GPU's slot uses 8 of 16 lanes",
+        "the link host to GPU, pinned, has 12 GB/s, and its slot 64 GB/s",
+        "the link host to GPU, pinned, has 12 GB/s, less than half of the way back",
+    ]
+    pairs = [
+        {"table": "pairs", "from": i, "to": j, "bytes/s": 4e10 if (i, j) == (0, 2) else 2e11}
+        for i in range(3) for j in range(3) if i != j
+    ]  # fmt: skip
+    assert sick(transfers=pairs) == ["GPU 0 to GPU 2 has 40 GB/s, and others 200 GB/s"]
+
+
+def test_a_small_cache_a_slow_memory_and_a_low_clock_are_noticed() -> None:
+    said = {"table": "said", "what": "second cache", "bytes": 2**27}
+    (cache,) = sick(memory=[*rows_of_memory(), said])
+    assert cache == "the second cache of the GPU holds 33.6 MB, and CUDA says 134 MB"
+    copies = {"table": "copies", "place": "GPU", "bytes/s": 1e12, **timed(1e-3)}
+    (slow,) = sick(bandwidth=[copies, {"table": "pins", "bytes/s": 3e12}])
+    assert slow == "copies in the GPU's memory have 1 TB/s, and its pins 3 TB/s"
+    rate = {"table": "instructions", "instruction": "FMA, float32", "best": 30e12, "peak": 60e12}
+    (low,) = sick(pipeline=[rate])
+    assert low.startswith("FMA, float32 has 30 Tflop/s, and 60 Tflop/s at the highest clock")
+
+
+def test_slow_launches_and_a_busy_machine_are_noticed() -> None:
+    row = {"table": "times", "place": "GPU", "way": "driver", "what": "synchronized"}
+    assert sick(launch=[row | timed(1e-4)]) == [
+        "a launch takes 100 µs, with the wait for its end"
+    ]  # fmt: skip
+    (busy,) = sick(blas12=[{**timed(1.0), "most": 2.5}, timed(1.0)])
+    assert busy.startswith("the machine is busy: of 2 measurements 1 have a sample")
+
+
+def test_a_slot_is_read_from_the_system(tmp_path: Path) -> None:
+    folder = tmp_path / "0000:1a:00.0"
+    folder.mkdir()
+    said = {"current_link_width": "8", "max_link_width": "16", "max_link_speed": "32.0 GT/s PCIe"}
+    for name, text in said.items():
+        (folder / name).write_text(text + "\n")
+    found = transfers.slot("0000:1A:00.0", tmp_path)
+    assert found == {"table": "slot", "lanes": 8, "most lanes": 16, "bytes/s": 64e9}
+    assert transfers.slot("0000:1B:00.0", tmp_path) is None
+
+
+# --- what is found and drawn of a GPU, from made-up rows
+
+
+def timed(seconds: float) -> dict[str, Any]:
+    return {"seconds": seconds, "least": 0.9 * seconds, "most": 1.2 * seconds, "samples": 3}
+
+
+def rows_of_pipeline() -> list[dict[str, Any]]:
+    name = "FMA, float32"
+    rows = [
+        {"table": "map", "instruction": name, "chains": c, "warps": w, **timed(1e-3),
+         "cycles": 4.0, "flop/s": 1e12 * min(c * w, 16)}
+        for c in pipeline.CHAINS for w in (1, 2, 4, 8)
+    ]  # fmt: skip
+    best = 16e12
+    return [
+        *({**row, "of best": row["flop/s"] / best} for row in rows),
+        pipeline._summary(name, rows, best),
+    ]
+
+
+def test_the_fewest_warps_that_fill_a_pipeline() -> None:
+    rows = rows_of_pipeline()
+    assert rows[-1]["warps, 8 chains"] == 2
+    assert rows[-1]["warps, 1 chain"] is None
+    assert "90 % of that takes 2 warps of 8 chains" in pipeline.find(rows)[0]
+
+
+def rows_of_barrier() -> list[dict[str, Any]]:
+    times = dict.fromkeys(barrier.KINDS, 1.5e-06)
+    times |= {barrier._CLUSTER: 0.2e-6, barrier._LAUNCH: 6e-6, barrier._GRAPH: 3e-6}
+    return [
+        {"table": "barriers", "kind": kind, "blocks": blocks, **timed(seconds)}
+        for kind, seconds in times.items() for blocks in (2, 8)
+    ]  # fmt: skip
+
+
+def rows_of_lu() -> list[dict[str, Any]]:
+    rows = []
+    for n in (128, 256):
+        for variant in unblocked_lu.VARIANTS:
+            rows.append(unblocked_lu._row("GPU", variant.way, variant, n, [1e-6 * n, 2e-6 * n]))
+        for way in ("NumPy, a column at a time", "LAPACK, with pivoting"):
+            rows.append(unblocked_lu._row("CPU", way, None, n, [1e-5 * n]))
+        rows.append(unblocked_lu._row("GPU", "cuSOLVER, with pivoting", None, n, [1e-5 * n]))
+    return rows
+
+
+def rows_of_gemm() -> list[dict[str, Any]]:
+    rows = []
+    for dtype in gemm_kernel.DTYPES:
+        for who in ("cuBLAS", "Volkov's", "MAGMA's", "fastest"):
+            row = gemm_kernel._row("products", "GPU", who, "NN", dtype, 512, timed(1e-3))
+            rows.append(row | {"parameters": str(gemm_kernel.MAGMA)})
+        rows.append(gemm_kernel._row("tuning", "GPU", "one", "NN", dtype, 512, timed(1e-3)))
+        rows.append({"table": "peak", "type": dtype, "flop/s": 6e13})
+    return rows
+
+
+def rows_of_memory() -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = [{"table": "gather", "bytes": n, **timed(1e-9)} for n in (8, 16)]
+    for space, first in ((memory.CACHED, 2**18), (memory.SECOND, 0)):
+        for size in (2**k for k in range(14, 30)):
+            cycles = 30 if size <= first else 200 if size <= 2**25 else 700
+            rows.append(
+                {"table": "latency", "space": space, "bytes": size, "stride": 128,
+                 "cycles": cycles, **timed(cycles * 5e-10)}
+            )  # fmt: skip
+        for stride in (8, 16, 32, 64, 128):
+            cycles = min(stride, 32) * 6
+            found = timed(cycles * 5e-10)
+            rows.append(
+                {"table": "lines", "space": space, "stride": stride, "cycles": cycles, **found}
+            )
+    for stride in (2**k for k in range(14, 24)):
+        seconds = 1e-7 * (1 + 2 * min(stride, 2**21) / 2**21)
+        rows.append({"table": "pages", "stride": stride, "cycles": 1, **timed(seconds)})
+    rows += [
+        {"table": "latency", "space": space, "bytes": 2**14, "stride": 4, "cycles": 25,
+         **timed(1e-8)} for space in ("shared", "local")
+    ]  # fmt: skip
+    return [*rows, *memory.read_off(rows)]
+
+
+def test_caches_and_lines_are_read_off() -> None:
+    first, second, cpu, *lines, page = memory.find(rows_of_memory())
+    assert first == (
+        "Through all caches: 15 ns up to 262 kB, 100 ns up to 33.6 MB, 350 ns beyond."
+    )  # fmt: skip
+    assert second == "Past the first cache: 100 ns up to 33.6 MB, 350 ns beyond."
+    assert cpu == "Gathers on the CPU: 1 ns beyond."
+    assert page == "Addresses are looked up by pages of 2.1 MB."
+    assert len(lines) == 2
+    assert all(line.endswith("fetch 32 bytes at a time.") for line in lines)
+
+
+def rows_of_launch() -> list[dict[str, Any]]:
+    graph = f"graph of {launch._GRAPH}, each"
+    rows = [
+        {"table": "times", "place": "GPU", "way": way, "what": what, **timed(4e-6)}
+        for way in ("CuPy, Function", "driver", graph)
+        for what in ("enqueued", "in a row", "synchronized")
+    ]  # fmt: skip
+    rows.append({"table": "times", "place": "CPU", "way": "a thread, and back", "what": "and back",
+                 **timed(2e-5)})  # fmt: skip
+    return [*rows, launch._histogram("GPU", "driver", lambda: None, 10)]
+
+
+def rows_of_transfers() -> list[dict[str, Any]]:
+    rows = [
+        transfers._timed(what, nbytes, lambda: None, lambda call, calls: 1e-3 * calls)
+        for what in ("host to GPU, pinned", "allocate on the GPU") for nbytes in (2**10, 2**20)
+    ]  # fmt: skip
+    rows += [
+        {"table": "worth", "what": what, "n": 64, **timed(1e-3), "per byte": 1e-11}
+        for what in ("up", "sum of two", "product of two", "down")
+    ]
+    rows += [
+        {"table": "pairs", "from": i, "to": 1 - i, **timed(1e-3), "bytes/s": 1e11} for i in (0, 1)
+    ]
+    return [*rows, transfers._fitted("host to GPU, pinned", rows[:2])]
+
+
+def rows_of_complex() -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for dtype in complex3m.DTYPES:
+        for who in (complex3m.NATIVE, complex3m.OURS):
+            rows.append(
+                {"table": "products", "place": "GPU", "who": who, "type": dtype, "n": 64,
+                 **timed(1e-3), "rate over complex": 1.2, "real": 1.0, "imag": 2.0}
+            )  # fmt: skip
+            rows.append(
+                {"table": "factorizations", "routine": "lu", "who": who, "type": dtype, "n": 64,
+                 **timed(1e-3), "rate over complex": 1.1}
+            )  # fmt: skip
+    return rows
+
+
+def rows_of_matvec() -> list[dict[str, Any]]:
+    sizes = {"orders": [8], "rows": 64, "copied": 2**12, "solved": 32, "solves": 1}
+    run = StudyRun(sizes, gpus=0)
+    rows = [*matvec._products(run), *matvec._systems(run)]
+    rows += [{**row, "place": "GPU"} for row in rows if "place" in row]
+    rows += [{"table": "moves", "what": what, "n": 64, **timed(1e-3)} for what in ("up", "down")]
+    return [*rows, {"table": "pays", "n": 64, "products": 3.25}]
+
+
+MADE_UP = {
+    pipeline: rows_of_pipeline, barrier: rows_of_barrier, unblocked_lu: rows_of_lu,
+    gemm_kernel: rows_of_gemm, memory: rows_of_memory, launch: rows_of_launch,
+    transfers: rows_of_transfers, complex3m: rows_of_complex, matvec: rows_of_matvec,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("module", MADE_UP, ids=lambda module: module.__name__.rpartition(".")[2])
+def test_rows_of_a_gpu_are_understood_and_drawn(module: Any, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    rows = MADE_UP[module]()
+    sentences = module.STUDY.find(rows)
+    assert sentences
+    assert all(sentence.endswith(".") for sentence in sentences)
+    write_plot(module.STUDY, rows, tmp_path / "plot.svg")
+    assert "</svg>" in (tmp_path / "plot.svg").read_text()
