@@ -7,6 +7,7 @@ import importlib
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -113,6 +114,14 @@ def test_rooms_are_those_of_the_design() -> None:
     assert {room_of(name) for name in MODULES} - {"hetero_la.scheduler", "hetero_la.tiles"} == set(
         ROOMS
     )
+
+
+@pytest.mark.skipif(not DESIGN.exists(), reason="looks at the whole checkout")
+def test_all_packages_are_installed() -> None:
+    listed = tomllib.loads((DESIGN.parents[2] / "pyproject.toml").read_text())["tool"][
+        "setuptools"
+    ]["packages"]
+    assert sorted(listed) == sorted({*PACKAGES, "hetero_la.configs"})
 
 
 def test_rooms_have_three_to_twelve_files() -> None:
