@@ -17,6 +17,7 @@ from scipy.linalg import LinAlgWarning
 
 import hetero_la
 import hetero_la.execution.executor_choice as executor_choice
+from hetero_la.pictures.runs.tracks import memory
 from hetero_la.planning.options import Options
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.testing.residuals import cholesky_ratio, explicit_qr_ratio, lu_ratio, solve_ratio
@@ -220,3 +221,13 @@ class TestMappedFiles:
         factors = hetero_la.lu_factor(mapped, overwrite_a=True)
         assert factors.plan.groups is None
         assert np.allclose(np.load(tmp_path / "a.npy"), scipy.linalg.lu_factor(a)[0])
+
+
+def test_pictures_show_what_is_in_memory(gpus: hetero_la.Cluster) -> None:
+    with hetero_la.trace() as trace:
+        plan = hetero_la.lu_factor(random(N, N), nb=NB, client=gpus).plan
+    for run in (plan.predicted_recording(), trace.runs[0].recording):
+        for worker, program in enumerate(plan.programs):
+            used = memory(run, worker).values
+            assert used.max() <= plan.bytes_needed()[worker]
+            assert used.max() > used.min() + plan.shard_bytes(program) / 2

@@ -253,7 +253,8 @@ class Plan(Decisions):
         """Return a run of the plan as pictures show it."""
         peak = self.bytes_needed()
         fixed = [
-            bytes_ - self.buffer_bytes(p) for bytes_, p in zip(peak, self.programs, strict=True)
+            bytes_ - self.buffer_bytes(p) - (self.shard_bytes(p) if p.streamed else 0)
+            for bytes_, p in zip(peak, self.programs, strict=True)
         ]
         return Recording(
             self.heading, self.graph, self.task_seconds, [worker.name for worker in self.workers],

@@ -10,8 +10,17 @@ import numpy as np
 
 from hetero_la.pictures.runs.recording import Recording
 from hetero_la.scheduler.graph.analysis import earliest_times
-from hetero_la.scheduler.program.instructions import CallKernel, CopyRegion, ReceiveMessage
+from hetero_la.scheduler.graph.tasks import Region
+from hetero_la.scheduler.program.instructions import (
+    CallKernel,
+    CopyRegion,
+    LoadColumn,
+    ReadBack,
+    ReceiveMessage,
+    StoreRows,
+)
 from hetero_la.scheduler.program.messages import Message, MessagePart
+from hetero_la.scheduler.program.own_columns import OwnColumns
 
 #: Intervals of equal length in which bytes are counted.
 _INTERVALS = 400
@@ -101,25 +110,38 @@ def running_tasks(run: Recording) -> StepFunction:
 
 
 def memory(run: Recording, worker: int) -> StepFunction:
-    """Return the bytes that a worker has in use: what it always needs, and the panels received.
+    """Return the bytes that a worker has in use: what it always needs, and what comes and goes.
 
-    A panel is there from the start of its transfer until the last call that reads it has ended.
+    Panels come from other workers, and where not all columns are in memory, columns from the host:
+    each is there from the start of its copy until the last instruction that uses it has ended.
     """
-    program, spans = run.programs[worker], run.spans[worker]
-    own = set(program.columns)
-    holder: dict[tuple[str, int], int] = {}  # place of the receive that brought a panel last
-    read: dict[int, int] = {}  # place of the last call that reads what a receive brought
+    program, spans, layout = run.programs[worker], run.spans[worker], run.graph.layout
+    own, columns = OwnColumns(program.columns, layout), set(program.columns)
+    holder: dict[tuple[str, int], int] = {}  # place of the copy that brought something last
+    read: dict[int, int] = {}  # place of the last instruction that uses what a copy brought
     sizes: dict[int, int] = {}
     for at, i in enumerate(program.instructions):
+        used: Iterable[tuple[str, int]] = ()
         if isinstance(i, ReceiveMessage):
-            parts = _buffered(run.messages[i.message], own)
-            holder |= {part.region[:2]: at for part in parts}
-            read[at], sizes[at] = at, _bytes(parts, run.dtype)
+            parts = _buffered(run.messages[i.message], columns)
+            used, sizes[at] = [part.region[:2] for part in parts], _bytes(parts, run.dtype)
+            holder |= dict.fromkeys(used, at)
+        elif isinstance(i, LoadColumn | ReadBack) and program.streamed:
+            rows = (0, layout.mt) if isinstance(i, LoadColumn) else i.region[2:]
+            whole = Region(*i.region[:2], *rows)
+            used, sizes[at] = [i.region[:2]], math.prod(run.graph.shape(whole)) * run.dtype.itemsize
+            holder |= dict.fromkeys(used, at)
         elif isinstance(i, CallKernel):
-            read |= {holder[r[:2]]: at for r in i.regions if r[:2] in holder}
+            used = {r[:2] for r in i.regions}
+            if program.streamed:
+                used |= {("A", column) for column in own.between(i.first, i.last)}
+        elif isinstance(i, StoreRows):
+            used = [i.region[:2]]
+        read |= {holder[name]: at for name in used if name in holder}
     held = [(spans[at, 0], max(spans[last, 1], spans[at, 1])) for at, last in read.items()]
-    used = _sum_of_changes(np.array(held).reshape(-1, 2), np.array([*sizes.values()], np.float64))
-    return StepFunction(used.times, used.values + run.fixed_bytes[worker])
+    changes = [sizes[at] for at in read]
+    found = _sum_of_changes(np.array(held).reshape(-1, 2), np.array(changes, np.float64))
+    return StepFunction(found.times, found.values + run.fixed_bytes[worker])
 
 
 def _buffered(message: Message, own: set[int]) -> list[MessagePart]:
