@@ -16,6 +16,7 @@ import scipy.linalg
 from scipy.linalg import LinAlgWarning
 
 import hetero_la
+from hetero_la.execution.executor_choice import caller_gpu
 from hetero_la.in_files.checkpoint_folder import CheckpointFolder
 from hetero_la.io.files import read_matrix, write_matrix
 from hetero_la.testing.residuals import cholesky_ratio, lu_ratio, qr_factors_ratio
@@ -211,3 +212,22 @@ def test_resume_without_a_state_begins(tmp_path: Path) -> None:
     given, made = save(tmp_path / "a.npy", random(N, N)), tmp_path / "f.h5"
     hetero_la.factor_file("lu", given, made, resume=True, memory=LITTLE, nb=NB)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.npy", "f.h5"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("routine", ["lu", "cholesky", "qr"])
+def test_on_a_gpu(tmp_path: Path, routine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    a = random(N, N)
+    a = a @ a.T + N * np.eye(N)
+    given = save(tmp_path / "a.h5", a)
+    hetero_la.factor_file(routine, given, tmp_path / "host.h5", memory=LITTLE, nb=NB)
+    monkeypatch.setattr("hetero_la.planning.plan.GPU_WORKSPACE", 0)
+    monkeypatch.setattr("hetero_la.in_files.stored_runs.available_memory", lambda: 2)
+    part = 2 * LITTLE / caller_gpu(0).free_bytes()
+    monkeypatch.setattr("hetero_la.in_files.stored_runs._PART", part)
+    made = tmp_path / "gpu.zarr"
+    factors = hetero_la.factor_file(routine, given, made, nb=NB, checkpoint=True)
+    assert factors.report.plan.workers[0].device == 0
+    assert factors.report.plan.groups is not None
+    expected = read_matrix(tmp_path / "host.h5", factors.names[0])
+    assert np.allclose(read_matrix(made, factors.names[0]), expected, atol=1e-8 * abs(a).max())

@@ -22,16 +22,32 @@ from hetero_la.planning.options import Options
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.testing.residuals import cholesky_ratio, explicit_qr_ratio, lu_ratio, solve_ratio
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
+from hetero_la.tiles.arrays.transfer import gpu_count, pinned_empty
 
 N, NB = 600, 30
 #: Bytes: of the matrix there are 2.88 MB.
 LITTLE = 1_500_000
 
 
-@pytest.fixture(scope="module", params=[1, 2])
+@pytest.fixture(
+    scope="module",
+    params=[
+        (kind, count)
+        if kind == "virtual_gpus"
+        else pytest.param((kind, count), marks=pytest.mark.gpu)
+        for kind in ("virtual_gpus", "gpus")
+        for count in (1, 2)
+    ],
+    ids=lambda param: f"{param[1]} {param[0]}",
+)
 def gpus(request: pytest.FixtureRequest) -> Iterator[hetero_la.Cluster]:
-    with hetero_la.Cluster(cpus=1, virtual_gpus=request.param, gpu_memory=LITTLE) as cluster:
-        yield cluster
+    kind, count = request.param
+    if kind == "gpus" and gpu_count() < count:
+        pytest.skip(f"needs {count} GPUs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hetero_la.planning.plan.GPU_WORKSPACE", 0)  # more than these matrices
+        with hetero_la.Cluster(cpus=1, gpu_memory=LITTLE, **{kind: count}) as cluster:
+            yield cluster
 
 
 def random(m: int, n: int, dtype: Any = float, seed: int = 0) -> np.ndarray:
@@ -112,6 +128,22 @@ def test_singular_and_not_finite(gpus: hetero_la.Cluster) -> None:
         assert np.isnan(hetero_la.lu_factor(a, nb=NB, client=gpus, check_finite=False).lu).any()
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_matrix_that_a_gpu_may_not_hold(count: int) -> None:
+    if gpu_count() < count:
+        pytest.skip(f"needs {count} GPUs")
+    a = random(7000, 7000)
+    with hetero_la.Cluster(gpus=count, gpu_memory="420 MB") as cluster:
+        factors = hetero_la.lu_factor(a, client=cluster)
+        assert_streamed(factors.plan, 420 * 10**6)
+        assert lu_ratio(a, factors.lu, factors.piv) < 30
+        pinned = pinned_empty(a.shape, a.dtype)
+        pinned[:] = a
+        again = hetero_la.lu_factor(pinned, client=cluster, overwrite_a=True)
+        assert np.allclose(again.lu, factors.lu)
+
+
 def test_tiles_are_made_smaller_where_they_would_not_fit() -> None:
     plan = hetero_la.plan("lu", (2000, 2000), memory=6_000_000)
     assert_streamed(plan, 6_000_000)
@@ -166,6 +198,8 @@ def test_gpus_with_little_free_memory_get_columns_in_turn(
     gpus: hetero_la.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a bound, it is what they have free."""
+    if gpus.size.gpus:
+        pytest.skip("says how much real GPUs have free")
     found = executor_choice.worker_infos
 
     def little(*args: Any, **kwargs: Any) -> list[WorkerInfo]:
@@ -181,7 +215,6 @@ def test_gpus_with_little_free_memory_get_columns_in_turn(
     monkeypatch.setattr(executor_choice, "worker_infos", little)
     monkeypatch.setattr(gpus, "options", {k: v for k, v in options.items() if k != "memory"})
     monkeypatch.setattr(executor_choice, "_MEMORY_UNIT", 1)
-    monkeypatch.setattr("hetero_la.planning.plan.GPU_WORKSPACE", 0)
     factors = hetero_la.lu_factor(a, nb=NB, client=gpus)
     assert factors.plan.groups is not None
     assert lu_ratio(a, factors.lu, factors.piv) < 30

@@ -64,7 +64,7 @@ class StoredRun:
             devices.append((info, gpu, gpu.free_bytes()))
         ways: list[StoredRun] = []
         for info, device, free in devices:
-            bound = options.get("memory") or int(_PART * free)
+            bound = options.get("memory") or max(int(_PART * free), 1)
             how = Options.choose({**options, "memory": bound})
             try:
                 plan = make_plan(problem, how, (info,), on_host=info.kind == "gpu")

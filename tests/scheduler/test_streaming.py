@@ -20,8 +20,10 @@ from hetero_la.scheduler.program.instructions import LoadColumn, Program, ReadBa
 from hetero_la.scheduler.run.job import Job, Outcome
 from hetero_la.scheduler.run.threads import run_in_threads
 from hetero_la.tiles.arrays.errors import StaleShardError
+from hetero_la.tiles.arrays.transfer import gpu_count, pinned_empty
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.device import KernelOptions
+from hetero_la.tiles.kernels.gpu.device import GpuDevice
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import ArrayStorage
 from tests.scheduler.late_gpus import LateGpu
@@ -66,6 +68,10 @@ def matrices(case: Case, dtype: Any = float) -> tuple[np.ndarray, np.ndarray | N
     return a.astype(dtype), None if b is None or made else b.astype(dtype)
 
 
+def new_target(shape: tuple[int, int], dtype: Any) -> np.ndarray:
+    return np.empty(shape, dtype, order="F")
+
+
 def programs_of(
     case: Case, workers: int, width: int | None, depth: int = 1
 ) -> tuple[list[Program], Any]:
@@ -85,7 +91,8 @@ def run(
     job = Job(
         case.routine, programs, traffic.messages, (), case.layout, a.dtype, KernelOptions(), 1
     )
-    target = np.full((case.m, case.n + case.nrhs), np.nan, a.dtype, order="F")
+    target = new_target((case.m, case.n + case.nrhs), a.dtype)
+    target[:] = np.nan
     return target, run_in_threads(job, ArrayStorage(a, target, b), devices)
 
 
@@ -122,6 +129,19 @@ def test_nothing_is_left_to_chance(case: Case, workers: int) -> None:
     for seed in range(3):
         devices = [LateGpu(f"gpu{w}", 10 * seed + w) for w in range(workers)]
         assert_same(case, devices, width=20 + 10 * (seed % 3))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("pinned", [False, True])
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_on_gpus(case: Case, workers: int, pinned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if gpu_count() < workers:
+        pytest.skip(f"needs {workers} GPUs")
+    if pinned:
+        monkeypatch.setattr(f"{__name__}.new_target", pinned_empty)
+    for width in (20, 40):
+        assert_same(case, [GpuDevice(w, f"gpu{w}") for w in range(workers)], width)
 
 
 def test_a_missing_wait_is_found() -> None:
