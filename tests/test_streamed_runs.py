@@ -20,6 +20,7 @@ import hetero_la.execution.executor_choice as executor_choice
 from hetero_la.pictures.runs.tracks import memory
 from hetero_la.planning.options import Options
 from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.testing.residuals import cholesky_ratio, explicit_qr_ratio, lu_ratio, solve_ratio
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 from hetero_la.tiles.arrays.transfer import gpu_count, pinned_empty
@@ -264,3 +265,29 @@ def test_pictures_show_what_is_in_memory(gpus: hetero_la.Cluster) -> None:
             used = memory(run, worker).values
             assert used.max() <= plan.bytes_needed()[worker]
             assert used.max() > used.min() + plan.shard_bytes(program) / 2
+
+
+@pytest.mark.parametrize("function", ["lu_factor", "cho_factor", "qr_factor"])
+def test_the_left_looking_order_gives_the_same_factors(function: str) -> None:
+    a = random(300, 300)
+    a = a @ a.T + 300 * np.eye(300)
+    factor = getattr(hetero_la, function)
+    left = factor(a, nb=50, order="left")
+    assert "order: left-looking" in left.plan.explain()
+    assert np.allclose(left[0], factor(a, nb=50, order="right")[0])
+    calls = [(i.kind, i.step, i.first) for i in left.plan.programs[0].select(CallKernel)]
+    update = {"lu_factor": "gemm", "cho_factor": "herk", "qr_factor": "larfb_c"}[function]
+    assert [step for kind, step, column in calls if (kind, column) == (update, 4)] == [0, 1, 2, 3]
+    panel = {"lu_factor": "getrf", "cho_factor": "potrf", "qr_factor": "geqrf"}[function]
+    steps = [(kind, step) for kind, step, _ in calls if kind in (update, panel)]
+    assert steps.index((panel, 2)) < steps.index((update, 0), steps.index((panel, 2)))
+
+
+def test_the_left_looking_order_is_one_worker_s() -> None:
+    with (
+        hetero_la.Cluster(cpus=1, virtual_gpus=2) as cluster,
+        pytest.raises(ValueError, match="order='left' is for one worker, not for"),
+    ):
+        hetero_la.lu_factor(random(900, 900), order="left", client=cluster, panel="gpu")
+    with pytest.raises(ValueError, match="order must be one of right, left, not 'up'"):
+        Options(order="up")  # type: ignore[arg-type]

@@ -99,6 +99,10 @@ def _add_run_options(parser: argparse.ArgumentParser, names: Sequence[str], *, c
         if any(takes(name, option) for name in names):
             tuning.add_argument(values.flag(option), **keywords)
     tuning.add_argument("--ib", type=int, metavar="IB", help="inner blocking of a panel")
+    tuning.add_argument(
+        "--order", choices=["right", "left"],
+        help="update all columns to the right of a panel (default), or each before it is factored",
+    )  # fmt: skip
     tuning.add_argument("--panel", choices=["auto", "cpu", "gpu"], help="device of the panels")
     who = parser.add_argument_group("workers")
     values.add_workers(who)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 
@@ -29,6 +29,10 @@ class PanelDevice(StrEnum):
 PanelChoice = PanelDevice | Literal["auto", "cpu", "gpu"]
 
 
+#: Values of the option `order`.
+Order = Literal["right", "left"]
+
+
 #: Values of the argument `pivot` of LU.
 Pivoting = Literal["partial", "none"]
 
@@ -48,6 +52,7 @@ class RunOptions(TypedDict, total=False):
     qr_panel: QRPanel | None
     products: Products | None
     memory: int | str | None
+    order: Order | None
     checkpoint: int | None
     checkpoint_folder: str | os.PathLike[str] | None
 
@@ -92,6 +97,9 @@ class Options:
         Bytes that a run may use on each GPU, and on the host for columns of CPU workers, also as
         text, as in ``"40 GB"``.  Where the matrix does not fit, only some columns are there at a
         time, and the others in the array of the result.  None: all that is free.
+    order : {"right", "left"}, optional
+        Right-looking: a panel updates all columns to its right, with look-ahead.  Left-looking, on
+        one worker: a column gets all updates just before it is factored.
     checkpoint : int or None, optional
         On a cluster of processes: number of steps after which the state of the matrix is saved,
         so that at most these are repeated if a worker is lost; with None a run begins again
@@ -126,6 +134,7 @@ class Options:
     qr_panel: QRPanel = KernelOptions().qr_panel
     products: Products = KernelOptions().products
     memory: int | str | None = None
+    order: Order = "right"
     checkpoint: int | None = None
     checkpoint_folder: str | os.PathLike[str] | None = None
 
@@ -142,7 +151,9 @@ class Options:
         bound = self.inverse_bound
         if isinstance(bound, bool) or not isinstance(bound, numbers.Real) or not bound >= 0:
             raise ValueError(f"inverse_bound must be a number that is not negative, not {bound!r}")
-        for name, known in ("qr_panel", QR_PANELS), ("products", PRODUCTS):
+        for name, known in (
+            ("qr_panel", QR_PANELS), ("products", PRODUCTS), ("order", get_args(Order))
+        ):  # fmt: skip
             value = getattr(self, name)
             if not isinstance(value, str) or value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")

@@ -357,6 +357,7 @@ def plan_facts(plan: Plan, run: Simulation) -> list[tuple[str, str]]:
         ),
         ("graph:", f"{counted(len(plan.graph), 'task')}, {in_units(plan.flops, 'flop')}"),
         ("parallelism:", _parallelism(plan)),
+        *([("order:", "left-looking")] if plan.options.order == "left" else []),
         ("look-ahead:", f"{depth}; panels on the {plan.panel}{_inner_blocking(plan)}"),
         *([("products:", products)] if (products := plan.options.products) != "native" else []),
         ("windows:", _windows(plan)),

@@ -27,7 +27,12 @@ from hetero_la.scheduler.machine.this_machine import best_inner_blocking, curren
 from hetero_la.scheduler.placement.column_groups import ColumnGroups
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.placement import Placement
-from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread, over_processes
+from hetero_la.scheduler.placement.workers import (
+    WorkerInfo,
+    calling_thread,
+    over_processes,
+    workers_text,
+)
 from hetero_la.scheduler.program.build import build_programs
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 from hetero_la.tiles.storage.layout import TileLayout
@@ -168,6 +173,8 @@ def _cached_plan(
     if options.ib is None and not routine.factored:
         options = replace(options, ib=best_inner_blocking(owners[0], routine.panel_kernel, dtype))
     checked = checked and layout.rt <= 1
+    if options.order == "left":
+        require_one_worker(team.workers)
     decided = Decisions(
         problem.routine, layout, dtype, options, *team, depth, travels, source, checked
     )
@@ -210,6 +217,12 @@ def _streamed(decided: Decisions, limit: int, together: int) -> Plan:
     if not plans:
         raise too_large
     return min(plans, key=lambda plan: plan.predicted_seconds)
+
+
+def require_one_worker(workers: Sequence[WorkerInfo]) -> None:
+    """Raise ValueError if more than one worker takes part in the left-looking order."""
+    if len(workers) > 1:
+        raise ValueError(f"order='left' is for one worker, not for {workers_text(workers)}")
 
 
 def _streamed_layouts(decided: Decisions) -> Iterator[TileLayout]:
@@ -290,6 +303,8 @@ def assemble(
         layout.nt + layout.rt, decided.speeds, alternating=shared == owners, together=together
     )
     groups = ColumnGroups.fill(layout, distribution, widths) if widths else None
+    left = decided.options.order == "left" and not done and groups is None
+    order = ColumnGroups.single(layout) if left else groups
     with _no_garbage_collection():
         tasks = _tasks(decided)
         if done:
@@ -298,7 +313,7 @@ def assemble(
             tasks, Placement(tasks, distribution, decided.panel_worker), distribution, len(team),
             depth=decided.lookahead, shared=shared,
             arrival=arrival_steps(decided) if decided.host_arrays and not done else None,
-            checkpoints=_checkpoints(tasks, decided.options, team), groups=groups, done=visits,
+            checkpoints=_checkpoints(tasks, decided.options, team), groups=order, done=visits,
         )  # fmt: skip
     graph = PlannedGraph(tasks, decided, distribution)
     return Plan(

@@ -28,7 +28,7 @@ class ColumnGroups:
     places : tuple of int
         First element column of each tile column in the shard of its owner.
     capacities : tuple of int
-        Element columns of each worker's shard.
+        Element columns of each worker's shard; empty if it holds all of its columns.
 
     Examples
     --------
@@ -75,6 +75,12 @@ class ColumnGroups:
             group.append(number)
             places.append(start)
         return cls(tuple(group), tuple(places), tuple(capacities))
+
+    @classmethod
+    def single(cls, layout: TileLayout) -> ColumnGroups:
+        """Form a group of each tile column, all of which are in memory."""
+        columns = range(layout.nt + layout.rt)
+        return cls(tuple(columns), tuple(layout.column_starts[:-1]), ())
 
     def neighbours(self, layout: TileLayout, columns: Sequence[int]) -> dict[int, int]:
         """Return a number for each of a worker's columns: the next one's if they lie side by side.

@@ -58,12 +58,14 @@ def build_programs(
         Steps, in order, before which the state of the matrix is saved; every task must
         be placed on the owner of its column.
     groups : ColumnGroups, optional
-        Groups of columns that are in memory one after the other; None: all columns are.
+        Groups of columns that are done one after the other, and are in memory only then if the
+        shards have not room for all; None: no groups.
     done : int, optional
         Then, number of the first visit to a group that is still to be done.
     """
     order = StreamedOrder(graph, depth, groups) if groups else Order(graph, depth, arrival)
-    visit = order.visit if isinstance(order, StreamedOrder) else None
+    streamed = groups is not None and bool(groups.capacities)
+    visit = order.visit if streamed and isinstance(order, StreamedOrder) else None
     traffic = derive_traffic(graph, placement, distribution, visit)
     made, touched = graph.made_columns(), graph.touched_rows()
     writers = []
@@ -75,7 +77,7 @@ def build_programs(
         if worker in shared:
             columns = range(len(distribution.owners))
         local = {column: place for place, column in enumerate(columns)}
-        if groups:
+        if groups and streamed:
             local = groups.neighbours(graph.layout, columns)
         mergings.append(_Merging(graph, order, local))
     for block in graph.blocks:
@@ -85,10 +87,10 @@ def build_programs(
         mine = [t for t in graph.tasks if placement[t.index] == worker] if checkpoints else []
         cuts = CheckpointCuts(graph, mine, checkpoints)
         writer.write(merging.runs(), arrival, cuts)
-    announce_taken(writers, of_all=groups is not None)
+    announce_taken(writers, of_all=streamed)
     for writer in writers:
         program = writer.program
-        if isinstance(order, StreamedOrder):
+        if streamed and isinstance(order, StreamedOrder):
             program.capacity = order.groups.capacities[program.worker]
             program.places = {column: order.groups.places[column] for column in program.columns}
             stream(program, graph, traffic, order, done)

@@ -39,6 +39,7 @@ _FACTOR_OPTIONS = (
     "qr_panel",
     "products",
     "memory",
+    "order",
 )
 
 
