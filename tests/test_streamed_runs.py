@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import re
@@ -21,9 +22,12 @@ from hetero_la.pictures.runs.tracks import memory
 from hetero_la.planning.options import Options
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.program.instructions import CallKernel
+from hetero_la.scheduler.run.threads import run_in_threads
 from hetero_la.testing.residuals import cholesky_ratio, explicit_qr_ratio, lu_ratio, solve_ratio
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 from hetero_la.tiles.arrays.transfer import gpu_count, pinned_empty
+from hetero_la.tiles.kernels.cpu.device import VirtualGpu
+from hetero_la.tiles.storage.shard import ArrayStorage
 
 N, NB = 600, 30
 #: Bytes: of the matrix there are 2.88 MB.
@@ -291,3 +295,28 @@ def test_the_left_looking_order_is_one_worker_s() -> None:
         hetero_la.lu_factor(random(900, 900), order="left", client=cluster, panel="gpu")
     with pytest.raises(ValueError, match="order must be one of right, left, not 'up'"):
         Options(order="up")  # type: ignore[arg-type]
+
+
+class CountingGpu(VirtualGpu):
+    """A virtual GPU that counts the bytes that it has allocated."""
+
+    allocated = 0
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        self.allocated += math.prod(shape) * np.dtype(dtype).itemsize
+        return super().empty(shape, dtype)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("routine", ["lu", "cholesky", "qr"])
+def test_no_more_is_allocated_than_the_bound_allows(routine: str, workers: int) -> None:
+    here = {"host": platform.node(), "pid": os.getpid()}
+    infos = [WorkerInfo(f"gpu{w}", "gpu", "", virtual=True, **here) for w in range(workers)]
+    plan = hetero_la.plan(routine, (N, N), nb=20, workers=infos, memory=1_100_000)
+    assert_streamed(plan, 1_100_000)
+    a = random(N, N)
+    a = a @ a.T + N * np.eye(N)
+    devices = [CountingGpu(info.name) for info in infos]
+    run_in_threads(plan.job(), ArrayStorage(a, np.empty_like(a, order="F")), devices)
+    for device, needed in zip(devices, plan.bytes_needed(), strict=True):
+        assert needed / 2 < device.allocated <= needed

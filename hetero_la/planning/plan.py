@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from hetero_la.scheduler.predict.simulate import Simulation, simulate
 from hetero_la.scheduler.program.instructions import Program, ReceiveMessage
 from hetero_la.scheduler.program.messages import Traffic, buffer_elements
 from hetero_la.scheduler.run.job import Job, PackedJob
+from hetero_la.scheduler.run.step_memory import elements_of
 from hetero_la.scheduler.run.trace import WorkerTrace
 from hetero_la.tiles.arrays.counted import counted, in_bytes, in_seconds, in_units
 from hetero_la.tiles.arrays.displayed import as_html
@@ -207,7 +208,7 @@ class Plan(Decisions):
         >>> import hetero_la
         >>> run = hetero_la.plan("qr", (1000, 1000), nb=250).simulate()
         >>> bool(0 < run.computing[0] < run.makespan), run.peak_bytes.tolist()
-        (True, [12008000])
+        (True, [12010496])
         """
         windows: list[list[int]] = []
         if self.workers[0].address:
@@ -283,11 +284,10 @@ class Plan(Decisions):
 
         With `width`, for a shard of so many element columns.
         """
-        values = program.values.values()
-        elements = sum(math.prod(shape) for shape, dtype in values if dtype is None)
-        buffers = self.buffer_bytes(program)
+        values = (self._bytes_of(*value) for value in program.values.values())
+        bytes_, elements = self.buffer_bytes(program) + sum(values), 0
         if self.workers[program.worker].device < 0:
-            return buffers + elements * self.dtype.itemsize
+            return bytes_
         tries = self.options.qr_panel != "householder" and any(
             name == "method" for name, _ in program.values
         )
@@ -295,7 +295,10 @@ class Plan(Decisions):
         elements += kernel_elements(self.layout, width, cholesky_qr=tries)
         if self.options.products == "split":
             elements += parts_elements(self.layout, width, self.dtype)
-        return buffers + elements * self.dtype.itemsize + GPU_WORKSPACE
+        return bytes_ + elements * self.dtype.itemsize + GPU_WORKSPACE
+
+    def _bytes_of(self, shape: tuple[int, ...], dtype: Any) -> int:
+        return elements_of(shape) * np.dtype(dtype or self.dtype).itemsize
 
     def buffer_bytes(self, program: Program) -> int:
         """Return the bytes of the buffers for panels that a worker receives, or reads back."""
@@ -303,18 +306,19 @@ class Plan(Decisions):
             self.traffic.messages[i.message].parts for i in program.select(ReceiveMessage)
         )
         elements = program.slots * sum(received.values())
-        if program.streamed:
-            elements += program.read_back_elements(self.layout) + self.received_values(program)
-        return elements * self.dtype.itemsize
+        if not program.streamed:
+            return elements * self.dtype.itemsize
+        elements += program.read_back_elements(self.layout)
+        return elements * self.dtype.itemsize + self.received_bytes(program)
 
-    def received_values(self, program: Program) -> int:
-        """Return the elements of all per-step values that a worker receives, vectors left out."""
+    def received_bytes(self, program: Program) -> int:
+        """Return the bytes of all per-step values that a worker receives."""
         return sum(
-            math.prod(part.shape)
+            self._bytes_of(part.shape, part.dtype)
             for message in self.traffic.messages.values()
             if program.worker in message.consumers
             for part in message.parts
-            if part.row is None and part.dtype is None and len(part.shape) > 1
+            if part.row is None
         )
 
     def job(self) -> Job:

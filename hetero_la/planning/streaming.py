@@ -57,8 +57,8 @@ def _bytes(plan: Plan, program: Program, width: int) -> int:
     """Return the bytes that a worker needs with so many element columns in memory at a time."""
     layout = plan.layout
     read_back = BUFFERS * layout.m * max(layout.column_widths)
-    elements = layout.m * width + read_back + plan.received_values(program)
-    return elements * plan.dtype.itemsize + plan.work_bytes(program, width)
+    columns = (layout.m * width + read_back) * plan.dtype.itemsize
+    return columns + plan.received_bytes(program) + plan.work_bytes(program, width)
 
 
 def _require_streaming(plan: Plan, limit: int) -> None:

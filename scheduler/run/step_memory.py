@@ -17,6 +17,11 @@ Name = tuple[str, int]  #: name and tile column of a matrix, or name and step of
 _ALIGNMENT = 32  # elements
 
 
+def elements_of(shape: tuple[int, ...]) -> int:
+    """Return the elements that a value takes in memory, with what aligns the next one."""
+    return -(-math.prod(shape) // _ALIGNMENT) * _ALIGNMENT
+
+
 class StepVectors(dict[Name, np.ndarray]):
     """Per-step vectors, which are sent as one piece: Dask would send each as a part of its own."""
 
@@ -78,7 +83,7 @@ class StepMemory:
         for key, (shape, _) in self._shapes.items():
             if key[0] == name:
                 self._start[key] = stop
-                stop += -(-math.prod(shape) // _ALIGNMENT) * _ALIGNMENT
+                stop += elements_of(shape)
                 dtype = self._shapes[key][1] or self._dtype
         self._memory[name] = self._device.empty((stop,), dtype)
 

@@ -24,6 +24,8 @@ from hetero_la.scheduler.program.own_columns import OwnColumns
 
 #: Intervals of equal length in which bytes are counted.
 _INTERVALS = 400
+#: Stands for the name of a matrix whose parts are in buffers.
+_BUFFER = "a buffer"
 
 
 class StepFunction(NamedTuple):
@@ -124,15 +126,19 @@ def memory(run: Recording, worker: int) -> StepFunction:
         used: Iterable[tuple[str, int]] = ()
         if isinstance(i, ReceiveMessage):
             parts = _buffered(run.messages[i.message], columns)
+            if program.streamed:  # it keeps values, of which there is one for each step
+                parts = [part for part in parts if part.row is not None]
             used, sizes[at] = [part.region[:2] for part in parts], _bytes(parts, run.dtype)
             holder |= dict.fromkeys(used, at)
         elif isinstance(i, LoadColumn | ReadBack) and program.streamed:
             rows = (0, layout.mt) if isinstance(i, LoadColumn) else i.region[2:]
             whole = Region(*i.region[:2], *rows)
-            used, sizes[at] = [i.region[:2]], math.prod(run.graph.shape(whole)) * run.dtype.itemsize
+            used = [i.region[:2] if isinstance(i, LoadColumn) else (_BUFFER, i.slot)]
+            sizes[at] = math.prod(run.graph.shape(whole)) * run.dtype.itemsize
             holder |= dict.fromkeys(used, at)
         elif isinstance(i, CallKernel):
-            used = {r[:2] for r in i.regions}
+            used = {r[:2] for r in i.regions if r[:2] not in i.buffers}
+            used |= {(_BUFFER, slot) for slot in i.buffers.values()}
             if program.streamed:
                 used |= {("A", column) for column in own.between(i.first, i.last)}
         elif isinstance(i, StoreRows):
