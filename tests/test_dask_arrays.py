@@ -24,8 +24,7 @@ from scipy.linalg import LinAlgWarning
 import hetero_la
 from hetero_la.dask_arrays import bands, lazy_run, permutations
 from hetero_la.dask_arrays.bands import between_diagonals
-from hetero_la.dask_arrays.lazy_run import LazyRun
-from hetero_la.dask_arrays.status import Singular
+from hetero_la.dask_arrays.lazy_run import LazyRun, Singular
 from hetero_la.scheduler.on_dask import inputs, run_graph
 from hetero_la.scheduler.placement.workers import calling_thread
 from hetero_la.tiles.arrays.errors import StaleShardError
