@@ -137,7 +137,7 @@ class Slots:
     ((0, None), (1, None))
     >>> slots.read(first)
     >>> slots.take(MessageKey(0, 2))
-    (0, MessageKey(source=0, step=0, panel=False))
+    (0, MessageKey(source=0, step=0, panel=False, later=False))
     """
 
     def __init__(self, least: int) -> None:
