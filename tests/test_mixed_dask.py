@@ -39,6 +39,15 @@ CLUSTERS: dict[str, dict[str, int] | None] = {
 }
 
 
+#: The default run takes each with one of the types, and the exhaustive one all.
+WITH_TYPES = [
+    pytest.param(name, dtype, marks=() if (at + place) % 2 == 0 else pytest.mark.exhaustive)
+    for at, name in enumerate(CLUSTERS)
+    for place, dtype in enumerate(LOWER)
+]
+with_types = pytest.mark.parametrize(("how", "dtype"), WITH_TYPES, indirect=["how"])
+
+
 @pytest.fixture(scope="module", params=CLUSTERS)
 def how(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     """Options of a run in Dask's threads, by processes, and by workers that pose as GPUs."""
@@ -61,8 +70,9 @@ def require_lower(outcome: Any, dtype: str, *, inner: bool = False) -> None:
     assert (outcome.inner_steps > 0) is inner
 
 
-@pytest.mark.parametrize(("dtype", "columns"), [("float64", None), ("complex128", 3)])
-def test_solve(how: dict[str, Any], dtype: str, columns: int | None) -> None:
+@with_types
+def test_solve(how: dict[str, Any], dtype: str) -> None:
+    columns = None if dtype == "float64" else 3
     a, p, b = random(N, dtype=dtype), positive(N, dtype), random(N, columns or 1, dtype, seed=1)
     b = b[:, 0] if columns is None else b
     for matrix, structure in ((a, "gen"), (p, "her"), (p, "pos")):
@@ -77,7 +87,7 @@ def test_solve(how: dict[str, Any], dtype: str, columns: int | None) -> None:
     assert "factored in " in str(report)
 
 
-@pytest.mark.parametrize("dtype", LOWER)
+@with_types
 def test_factors(how: dict[str, Any], dtype: str) -> None:
     a, p, b = random(N, dtype=dtype), positive(N, dtype), random(N, 2, dtype, seed=1)
     factors = lu_factor(lazy(a), precision="mixed", **how)
@@ -97,7 +107,7 @@ def test_factors(how: dict[str, Any], dtype: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(90, 40), (40, 90), (60, 60)])
-@pytest.mark.parametrize("dtype", LOWER)
+@with_types
 def test_least_squares(how: dict[str, Any], dtype: str, shape: tuple[int, int]) -> None:
     a, b = random(*shape, dtype), random(shape[0], 2, dtype, seed=1)
     rhs = b if dtype == "float64" else b[:, 0]

@@ -17,6 +17,8 @@ from tests.tiles.kernels import DTYPES
 from tests.tiles.nvrtc import NVRTC, compiled_by_nvrtc
 
 NVCC = shutil.which("nvcc")
+#: A real type and a complex one, of either precision: CI compiles these by both compilers.
+ONCE = (np.float32, np.complex128)
 
 
 def sources_of(dtype: np.dtype) -> Iterator[Source]:
@@ -44,7 +46,13 @@ def test_every_file_is_compiled() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(NVCC is None, reason="needs nvcc")
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        pytest.param(dtype, marks=() if dtype in ONCE else pytest.mark.exhaustive)
+        for dtype in DTYPES
+    ],
+)
 def test_sources_compile_by_nvcc_without_warnings(dtype: type, tmp_path: Path) -> None:
     for source in sources_of(np.dtype(dtype)):
         command = [NVCC, *source.options, "-arch=sm_80", "-cubin", "-Werror=all-warnings"]
