@@ -104,19 +104,7 @@ def _add_run_options(parser: argparse.ArgumentParser, names: Sequence[str], *, c
         help="update all columns to the right of a panel (default), or each before it is factored",
     )  # fmt: skip
     tuning.add_argument("--panel", choices=["auto", "cpu", "gpu"], help="device of the panels")
-    who = parser.add_argument_group("workers")
-    values.add_workers(who)
-    values.add_scheduler(who)
-    who.add_argument(
-        "--memory", "--gpu-memory", dest="memory", metavar="SIZE",
-        help="bytes that a run may use on each GPU, as '40 GB', or on the host: where the matrix "
-        "does not fit, only some columns are there at a time (default: all that is free)",
-    )  # fmt: skip
-    who.add_argument(
-        "--dashboard-address", metavar="ADDRESS",
-        help="show the runs of these workers, live, in a browser, as at 127.0.0.1:8787",
-    )  # fmt: skip
-    who.add_argument("--preset", metavar="NAME", help="named set of workers; info lists the names")
+    _add_who(parser)
     shown = parser.add_argument_group("output")
     shown.add_argument(
         "--check", action=argparse.BooleanOptionalAction, default=check,
@@ -134,6 +122,35 @@ def _add_run_options(parser: argparse.ArgumentParser, names: Sequence[str], *, c
         help="write a timeline: .json for Perfetto, a chart as .svg or .png, a page that plays the "
         "run as .html, or an animation as .gif",
     )  # fmt: skip
+
+
+def _add_who(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say who computes, and in how much memory."""
+    who = parser.add_argument_group("workers")
+    values.add_workers(who)
+    values.add_scheduler(who)
+    who.add_argument(
+        "--memory", "--gpu-memory", dest="memory", metavar="SIZE",
+        help="bytes that a run may use on each GPU, as '40 GB', or on the host: where the matrix "
+        "does not fit, only some columns are there at a time (default: all that is free)",
+    )  # fmt: skip
+    who.add_argument(
+        "--dashboard-address", metavar="ADDRESS",
+        help="show the runs of these workers, live, in a browser, as at 127.0.0.1:8787",
+    )  # fmt: skip
+    who.add_argument("--preset", metavar="NAME", help="named set of workers; info lists the names")
+
+
+def _add_parts(parser: argparse.ArgumentParser) -> None:
+    """Add the options of files that do not fit into memory."""
+    parser.add_argument(
+        "--checkpoint", action="store_true",
+        help="FILE and OUT in parts, as if they did not fit into memory, and what is done is "
+        "saved beside OUT, for --resume",
+    )  # fmt: skip
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with a run that was saved and interrupted"
+    )
 
 
 def _add_routine(commands: Any, name: str) -> None:
@@ -180,14 +197,7 @@ def _add_routine(commands: Any, name: str) -> None:
         help=f"compute in this type: {', '.join(DTYPES)} (default: the file's, or float64)",
     )  # fmt: skip
     if name in IN_PARTS:
-        parser.add_argument(
-            "--checkpoint", action="store_true",
-            help="FILE and OUT in parts, as if they did not fit into memory, and what is done is "
-            "saved beside OUT, for --resume",
-        )  # fmt: skip
-        parser.add_argument(
-            "--resume", action="store_true", help="go on with a run that was saved and interrupted"
-        )
+        _add_parts(parser)
     for option in routine.options:
         parser.add_argument(values.flag(option), **CHOICES[option])
     parser.add_argument("--nb", type=values.tiles, metavar="NB", help=_TILES)

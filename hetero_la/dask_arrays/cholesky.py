@@ -19,7 +19,13 @@ from hetero_la.dask_arrays.inputs import (
 )
 from hetero_la.dask_arrays.lazy_run import LazyRun, Singular
 from hetero_la.dask_arrays.lu import tiles_of
-from hetero_la.dask_arrays.mixed import HeldFactors, Refinable, factor_held, hold_promising
+from hetero_la.dask_arrays.mixed import (
+    HeldFactors,
+    Refinable,
+    RefinableFactors,
+    factor_held,
+    hold_promising,
+)
 from hetero_la.execution.report import MixedOutcome
 from hetero_la.mixed.fallback import LowerPrecisionError
 from hetero_la.mixed.precision import is_mixed, require_lower
@@ -89,7 +95,7 @@ class LazyCholeskyFactors(NamedTuple):
         return cho_solve(self, b, check_finite=check_finite)
 
 
-class MixedCholeskyFactors(LazyCholeskyFactors):
+class MixedCholeskyFactors(RefinableFactors, LazyCholeskyFactors):
     """A Cholesky factor in the lower precision, with the matrix, by which solutions are refined.
 
     The attributes are those of `LazyCholeskyFactors`, and `mixed`, which says what came of
@@ -104,22 +110,6 @@ class MixedCholeskyFactors(LazyCholeskyFactors):
     >>> factors.solve([6.0, 4.0]).compute(), factors.mixed.fallback
     (array([1., 1.]), 'full precision is predicted to be as fast')
     """
-
-    _outcome: MixedOutcome
-    _refinable: Refinable | None = None
-
-    @property
-    def mixed(self) -> MixedOutcome:
-        """What came of `precision="mixed"`, as of the last solve."""
-        return self._outcome
-
-    def persist(self, **kwargs: Any) -> Self:
-        """Return this factor, which is held by the workers, or compute one that is lazy."""
-        if self._refinable is not None:
-            return self
-        made = super().persist(**kwargs)
-        made._outcome = self._outcome
-        return made
 
 
 def cholesky(

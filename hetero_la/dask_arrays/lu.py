@@ -30,7 +30,13 @@ from hetero_la.dask_arrays.inputs import (
     with_checked_chunks,
 )
 from hetero_la.dask_arrays.lazy_run import LazyRun, Singular
-from hetero_la.dask_arrays.mixed import HeldFactors, Refinable, factor_held, hold_promising
+from hetero_la.dask_arrays.mixed import (
+    HeldFactors,
+    Refinable,
+    RefinableFactors,
+    factor_held,
+    hold_promising,
+)
 from hetero_la.dask_arrays.permutations import inverse_order, permutation_matrix, row_order
 from hetero_la.execution.report import MixedOutcome
 from hetero_la.mixed.fallback import LowerPrecisionError
@@ -115,7 +121,7 @@ class LazyLUFactors(NamedTuple):
         return lu_solve(self, b, trans, check_finite=check_finite)
 
 
-class MixedLUFactors(LazyLUFactors):
+class MixedLUFactors(RefinableFactors, LazyLUFactors):
     """LU factors in the lower precision, with the matrix, by which solutions are refined.
 
     They are held by the workers.  Where mixed precision was given up, they are those in full
@@ -137,22 +143,6 @@ class MixedLUFactors(LazyLUFactors):
     >>> factors.solve([3.0, 8.0]).compute(), factors.mixed.fallback
     (array([1., 1.]), 'full precision is predicted to be as fast')
     """
-
-    _outcome: MixedOutcome
-    _refinable: Refinable | None = None
-
-    @property
-    def mixed(self) -> MixedOutcome:
-        """What came of `precision="mixed"`, as of the last solve."""
-        return self._outcome
-
-    def persist(self, **kwargs: Any) -> Self:
-        """Return these factors, which are held by the workers, or compute those that are lazy."""
-        if self._refinable is not None:
-            return self
-        made = super().persist(**kwargs)
-        made._outcome = self._outcome
-        return made
 
 
 def lu_factor(

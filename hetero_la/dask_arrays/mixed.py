@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import dask.array as da
 import numpy as np
@@ -267,6 +267,29 @@ class Refinable:
                 self._reason = failed.outcome(matrix.dtype)
                 self._full = self._in_full().persist()
         return self._solve(self._full, rhs, *trans, check_finite=False), self._reason
+
+
+class RefinableFactors:
+    """Base class of factors in the lower precision, by which solutions are refined.
+
+    It stands before the class of lazy factors, which they are where mixed precision was given up.
+    """
+
+    _outcome: MixedOutcome
+    _refinable: Refinable | None = None
+
+    @property
+    def mixed(self) -> MixedOutcome:
+        """What came of `precision="mixed"`, as of the last solve."""
+        return self._outcome
+
+    def persist(self, **kwargs: Any) -> Self:
+        """Return these factors, which are held by the workers, or compute those that are lazy."""
+        if self._refinable is not None:
+            return self
+        made: Self = super().persist(**kwargs)  # type: ignore[misc]
+        made._outcome = self._outcome
+        return made
 
 
 def refine_held(

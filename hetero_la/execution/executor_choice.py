@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from hetero_la.execution.destination import Destination
@@ -37,11 +38,13 @@ _MEMORY_UNIT = 1 << 28
 #: for the file's pages, and others.
 _PART_OF_MEMORY = 0.5
 
+Planned = tuple[Plan, Any, Destination]
+
 
 def choose(
     routine: str, destination: Destination, client: Any, options: Mapping[str, Any], *,
     may_stream: bool = False,
-) -> tuple[Plan, Any, Destination]:  # fmt: skip
+) -> Planned:  # fmt: skip
     """Plan a run, unless there is not enough memory for it.
 
     With `may_stream`, a matrix on the host may be larger than what GPUs have free.
@@ -66,17 +69,16 @@ def choose(
     def result_bytes(workers: tuple[WorkerInfo, ...]) -> int:
         return m * destination.least_columns(workers) * a.dtype.itemsize
 
-    def make(workers: tuple[WorkerInfo, ...], client: Any) -> tuple[Plan, Any, Destination]:
+    def make(workers: tuple[WorkerInfo, ...], client: Any) -> Planned:
         # Check this first: planning for a huge matrix takes long.
         place, size = -1 if where is None else where, result_bytes(workers)
         require_room(routine, a.shape, a.dtype, place, size, caller.memory)
         on_host = where is None and client is not None
         unwanted = on_host and destination.residency is Residency.NOBODY
         memory = {worker.name: worker.memory for worker in workers}
-
         how = _bounded(chosen, workers) if may_stream and on_host else chosen
 
-        def planned(checked: bool) -> tuple[Plan, Any, Destination]:
+        def planned(checked: bool) -> Planned:
             plan = make_plan(problem, how, workers, on_host, destination.source, checked=checked)
             goes = destination.planned(plan, client)
             check_memory(plan, memory, place, new_columns=goes.new_columns)
@@ -106,15 +108,20 @@ def choose(
         return make(workers, client)
     # One worker with all cores has all the memory, and reads each panel back once; several do that
     # beside other work.
-    ways = []
-    for team, their in ((workers, client), ((caller,), None)):
+    return _quickest([partial(make, workers, client), partial(make, (caller,), None)])
+
+
+def _quickest(ways: Sequence[Callable[[], Planned]]) -> Planned:
+    """Return the plan that is predicted to be the quickest of those for which there is memory."""
+    planned: list[Planned] = []
+    for way in ways:
         try:
-            ways.append(make(team, their))
+            planned.append(way())
         except InsufficientMemoryError as error:
             lacking = error
-    if not ways:
+    if not planned:
         raise lacking
-    return min(ways, key=lambda way: way[0].predicted_seconds)
+    return min(planned, key=lambda made: made[0].predicted_seconds)
 
 
 def _with_bound(options: Mapping[str, Any], destination: Destination) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hetero_la.checks.inputs import DTYPES
-from hetero_la.io.formats import HAS_NO_NAMES, choose_name, import_library
+from hetero_la.io.formats import HAS_NO_NAMES, import_library, opened_hdf5, opened_zarr
 from hetero_la.io.outputs import errors_naming_file
 from hetero_la.tiles.storage.file_storage import StoredMatrix
 
@@ -51,7 +51,7 @@ def opened(path: Path, name: str | None = None) -> Iterator[StoredMatrix]:
     with contextlib.ExitStack() as stack:
         suffix = suffix_of(path, READABLE, "read")
         with errors_naming_file("read", path):
-            found = _OPEN[suffix](path, name, stack)
+            found = stack.enter_context(_OPENED[suffix](path, name))
         if len(found.shape) != 2 or found.dtype.name not in DTYPES:
             raise ValueError(
                 f"{path} holds an array of shape {found.shape} and dtype {found.dtype}, not a "
@@ -60,31 +60,14 @@ def opened(path: Path, name: str | None = None) -> Iterator[StoredMatrix]:
         yield found
 
 
-def _open_npy(path: Path, name: str | None, stack: contextlib.ExitStack) -> Any:
+@contextlib.contextmanager
+def _opened_npy(path: Path, name: str | None) -> Iterator[Any]:
     if name is not None:
         raise ValueError(HAS_NO_NAMES)
-    return np.load(path, mmap_mode="r", allow_pickle=False)
+    yield np.load(path, mmap_mode="r", allow_pickle=False)
 
 
-def _open_hdf5(path: Path, name: str | None, stack: contextlib.ExitStack) -> Any:
-    h5py = import_library("h5py")
-    file = stack.enter_context(h5py.File(path, "r"))
-    names: list[str] = []
-    file.visititems(lambda key, one: names.append(key) if isinstance(one, h5py.Dataset) else None)
-    return file[choose_name(names, name)]
-
-
-def _open_zarr(path: Path, name: str | None, stack: contextlib.ExitStack) -> Any:
-    zarr = import_library("zarr")
-    found = zarr.open(path, mode="r")
-    if isinstance(found, zarr.Group):
-        return found[choose_name([key for key, _ in found.arrays()], name)]
-    if name is not None:
-        raise ValueError(HAS_NO_NAMES)
-    return found
-
-
-_OPEN = {".npy": _open_npy, ".h5": _open_hdf5, ".hdf5": _open_hdf5, ".zarr": _open_zarr}
+_OPENED = {".npy": _opened_npy, ".h5": opened_hdf5, ".hdf5": opened_hdf5, ".zarr": opened_zarr}
 
 
 @dataclass

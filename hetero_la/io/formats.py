@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import importlib
 import math
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -114,27 +115,40 @@ def _read_mtx(path: Path, name: str | None, copies: int) -> NDArray:
     return matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
 
 
-def _read_hdf5(path: Path, name: str | None, copies: int) -> NDArray:
+@contextlib.contextmanager
+def opened_hdf5(path: Path, name: str | None) -> Iterator[Any]:
+    """Open an array in a file, of which parts can be read."""
     h5py = import_library("h5py")
     with h5py.File(path, "r") as file:
         names: list[str] = []
         file.visititems(
             lambda key, item: names.append(key) if isinstance(item, h5py.Dataset) else None
         )
-        dataset = file[choose_name(names, name)]
-        require_memory(copies * dataset.nbytes, f"its array {dataset.name!r}")
-        return dataset[()]
+        yield file[choose_name(names, name)]
 
 
-def _read_zarr(path: Path, name: str | None, copies: int) -> NDArray:
+@contextlib.contextmanager
+def opened_zarr(path: Path, name: str | None) -> Iterator[Any]:
+    """Open an array in a store, of which parts can be read."""
     zarr = import_library("zarr")
     stored = zarr.open(path, mode="r")
     if isinstance(stored, zarr.Group):
         stored = stored[choose_name([key for key, _ in stored.arrays()], name)]
     elif name is not None:
         raise ValueError(HAS_NO_NAMES)
-    require_memory(copies * stored.nbytes, "its array")
-    return stored[...]
+    yield stored
+
+
+def _read_hdf5(path: Path, name: str | None, copies: int) -> NDArray:
+    with opened_hdf5(path, name) as dataset:
+        require_memory(copies * dataset.nbytes, f"its array {dataset.name!r}")
+        return dataset[()]
+
+
+def _read_zarr(path: Path, name: str | None, copies: int) -> NDArray:
+    with opened_zarr(path, name) as stored:
+        require_memory(copies * stored.nbytes, "its array")
+        return stored[...]
 
 
 def _write_npy(path: Path, arrays: Arrays) -> None:

@@ -269,7 +269,7 @@ class Runner:
             arrays = [
                 # The first task's own column is replaced by all columns merged into this call.
                 self._received.in_buffer(call.buffers[region[:2]], region)
-                if region[:2] in call.buffers
+                if call.buffers and region[:2] in call.buffers
                 else self._locate(region, last if region.index == first else region.index)
                 for region in regions
             ]
