@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from hetero_la.execution.destination import Destination
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.planning.check_memory import check_memory
 from hetero_la.planning.decisions import Problem, can_check, quick_estimate
-from hetero_la.planning.memory import require_room
+from hetero_la.planning.memory import quickest_with_room, require_room
 from hetero_la.planning.options import Options
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import make_plan
@@ -108,20 +108,8 @@ def choose(
         return make(workers, client)
     # One worker with all cores has all the memory, and reads each panel back once; several do that
     # beside other work.
-    return _quickest([partial(make, workers, client), partial(make, (caller,), None)])
-
-
-def _quickest(ways: Sequence[Callable[[], Planned]]) -> Planned:
-    """Return the plan that is predicted to be the quickest of those for which there is memory."""
-    planned: list[Planned] = []
-    for way in ways:
-        try:
-            planned.append(way())
-        except InsufficientMemoryError as error:
-            lacking = error
-    if not planned:
-        raise lacking
-    return min(planned, key=lambda made: made[0].predicted_seconds)
+    ways = partial(make, workers, client), partial(make, (caller,), None)
+    return quickest_with_room(ways, lambda planned: planned[0].predicted_seconds)
 
 
 def _with_bound(options: Mapping[str, Any], destination: Destination) -> Mapping[str, Any]:

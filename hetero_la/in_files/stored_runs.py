@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from hetero_la.execution.timeline import traced
 from hetero_la.in_files.checkpoint_folder import CheckpointFolder
 from hetero_la.numerics.lapack_vectors import StepValues
 from hetero_la.planning.decisions import Problem
+from hetero_la.planning.memory import quickest_with_room
 from hetero_la.planning.options import Options
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import make_plan, resume_visits
@@ -23,7 +25,6 @@ from hetero_la.scheduler.run.inline import run_inline
 from hetero_la.scheduler.run.job import Outcome
 from hetero_la.scheduler.run.runner import Runner
 from hetero_la.scheduler.run.step_memory import Name
-from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 from hetero_la.tiles.arrays.transfer import gpu_count, to_host
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, available_memory
 from hetero_la.tiles.kernels.device import Device
@@ -60,21 +61,15 @@ class StoredRun:
         ]
         if gpu_count():
             gpu = caller_gpu(0)
-            info = WorkerInfo("gpu0", "gpu", "", device=0, pid=calling_thread().pid)
-            devices.append((info, gpu, gpu.free_bytes()))
-        ways: list[StoredRun] = []
-        for info, device, free in devices:
+            devices.append((calling_thread(gpu=0), gpu, gpu.free_bytes()))
+
+        def planned(info: WorkerInfo, device: Device, free: int) -> StoredRun:
             bound = options.get("memory") or max(int(_PART * free), 1)
             how = Options.choose({**options, "memory": bound})
-            try:
-                plan = make_plan(problem, how, (info,), on_host=info.kind == "gpu")
-            except InsufficientMemoryError as error:
-                lacking = error
-                continue
-            ways.append(cls(plan, device))
-        if not ways:
-            raise lacking
-        return min(ways, key=lambda way: way.plan.predicted_seconds)
+            return cls(make_plan(problem, how, (info,), on_host=info.kind == "gpu"), device)
+
+        ways = (partial(planned, *device) for device in devices)
+        return quickest_with_room(ways, lambda run: run.plan.predicted_seconds)
 
     @property
     def state(self) -> dict[str, Any]:

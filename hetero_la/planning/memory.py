@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 from hetero_la.tiles.kernels.gpu.products import PARTS_BYTES
 from hetero_la.tiles.storage.layout import TileLayout
+
+T = TypeVar("T")
 
 #: Workspaces of the GPU kernels (gathers, triangular solves) and buffers of host transfers.
 GPU_WORKSPACE = 1 << 28
@@ -66,3 +69,29 @@ def require_room(
         )
         error.on_gpu = device != -1
         raise error
+
+
+def quickest_with_room(ways: Iterable[Callable[[], T]], seconds: Callable[[T], float]) -> T:
+    """Return what is predicted to be the quickest of the plans for which there is memory.
+
+    Parameters
+    ----------
+    ways : iterable of callable
+        Each makes a plan, or raises `InsufficientMemoryError`.
+    seconds : callable
+        Predicts the time of what they return.
+
+    Raises
+    ------
+    InsufficientMemoryError
+        The last one, if there is not memory for any.
+    """
+    planned: list[T] = []
+    for way in ways:
+        try:
+            planned.append(way())
+        except InsufficientMemoryError as error:
+            lacking = error
+    if not planned:
+        raise lacking
+    return min(planned, key=seconds)
