@@ -19,6 +19,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,14 @@ import numpy as np
 
 import hetero_la
 from hetero_la.tiles.arrays.transfer import gpu_count, pinned_empty
+from hetero_la.tiles.kernels.cpu.device import usable_cores
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "lu": hetero_la.lu_factor, "cholesky": hetero_la.cho_factor, "qr": hetero_la.qr_factor
 }  # fmt: skip
 #: Multiplications of a factorization of order n, over n^3.
 MULTIPLICATIONS = {"lu": 1 / 3, "cholesky": 1 / 6, "qr": 2 / 3}
-_BLOCK = 2048
+_BLOCK = 256
 
 
 def columns_of(n: int, start: int, routine: str) -> np.ndarray:
@@ -44,14 +46,24 @@ def columns_of(n: int, start: int, routine: str) -> np.ndarray:
     return block
 
 
+def each_block(n: int, routine: str, use: Callable[[slice, np.ndarray], Any]) -> list[Any]:
+    """Call a function for each block of columns of a random matrix, by threads."""
+
+    def made(start: int) -> Any:
+        return use(slice(start, start + _BLOCK), columns_of(n, start, routine))
+
+    with ThreadPoolExecutor(usable_cores()) as threads:
+        return list(threads.map(made, range(0, n, _BLOCK)))
+
+
 def fill(a: np.ndarray, routine: str) -> np.ndarray:
     """Fill a matrix; return the sums of its rows."""
-    sums = np.zeros(len(a))
-    for start in range(0, len(a), _BLOCK):
-        block = columns_of(len(a), start, routine)
-        a[:, start : start + _BLOCK] = block
-        sums += block.sum(axis=1)
-    return sums
+
+    def put(columns: slice, block: np.ndarray) -> np.ndarray:
+        a[:, columns] = block
+        return block.sum(axis=1)
+
+    return np.sum(each_block(len(a), routine, put), axis=0)
 
 
 def lower_bound(routine: str, n: int, memory: int, itemsize: int = 8) -> float:
@@ -139,12 +151,13 @@ def solve(n: int, memory: str | None, client: Any) -> None:
     began = time.perf_counter()
     x = hetero_la.lu_solve((factors.lu, factors.piv), b, check_finite=False)
     print(f"solved in {time.perf_counter() - began:.2f} s", flush=True)
-    residual, norm = b.copy(), 0.0
-    for start in range(0, n, _BLOCK):
-        block = columns_of(n, start, "lu")
-        residual -= block @ x[start : start + _BLOCK]
-        norm = max(norm, abs(block).sum(axis=0).max())
-    ratio = abs(residual).sum() / (norm * abs(x).sum() * np.finfo(float).eps)
+
+    def part(columns: slice, block: np.ndarray) -> tuple[np.ndarray, float]:
+        return block @ x[columns], abs(block).sum(axis=0).max()
+
+    products, norms = zip(*each_block(n, "lu", part), strict=True)
+    residual = b - np.sum(products, axis=0)
+    ratio = abs(residual).sum() / (max(norms) * abs(x).sum() * np.finfo(float).eps)
     print(f"largest error {abs(x - 1).max():.1e}, error ratio {ratio:.2f} (limit 30)")
 
 

@@ -16,10 +16,10 @@ import scipy.linalg
 from scipy.linalg import LinAlgWarning
 
 import hetero_la
-from hetero_la.execution.executor_choice import caller_gpu
 from hetero_la.in_files.checkpoint_folder import CheckpointFolder
 from hetero_la.io.files import read_matrix, write_matrix
 from hetero_la.testing.residuals import cholesky_ratio, lu_ratio, qr_factors_ratio
+from hetero_la.tiles.kernels.gpu.device import GpuDevice
 from hetero_la.tiles.storage.file_storage import FileStorage
 
 pytest.importorskip("h5py")
@@ -223,8 +223,7 @@ def test_on_a_gpu(tmp_path: Path, routine: Any, monkeypatch: pytest.MonkeyPatch)
     hetero_la.factor_file(routine, given, tmp_path / "host.h5", memory=LITTLE, nb=NB)
     monkeypatch.setattr("hetero_la.planning.plan.GPU_WORKSPACE", 0)
     monkeypatch.setattr("hetero_la.in_files.stored_runs.available_memory", lambda: 2)
-    part = 2 * LITTLE / caller_gpu(0).free_bytes()
-    monkeypatch.setattr("hetero_la.in_files.stored_runs._PART", part)
+    monkeypatch.setattr(GpuDevice, "free_bytes", lambda gpu: 2 * LITTLE)  # half of it is used
     made = tmp_path / "gpu.zarr"
     factors = hetero_la.factor_file(routine, given, made, nb=NB, checkpoint=True)
     assert factors.report.plan.workers[0].device == 0

@@ -67,10 +67,9 @@ def random_sparse(n: int) -> scipy.sparse.csr_array:
     """
     rng = np.random.default_rng(n)
     lengths = np.minimum(rng.exponential(ENTRIES, n).astype(int), n)
-    rows = np.repeat(np.arange(n), lengths)
-    entries = scipy.sparse.coo_array(
-        (rng.standard_normal(len(rows)), (rows, rng.integers(0, n, len(rows)))), (n, n)
-    )
+    rows = np.repeat(np.arange(n, dtype=np.int32), lengths)  # kernels read 32-bit indices
+    columns = rng.integers(0, n, len(rows), dtype=np.int32)
+    entries = scipy.sparse.coo_array((rng.standard_normal(len(rows)), (rows, columns)), (n, n))
     return entries.tocsr()
 
 

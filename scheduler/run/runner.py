@@ -184,6 +184,7 @@ class Runner:
             self.device.wait(instruction.queue, self.port.taken(key, consumer, instruction))
         for before in instruction.waits:
             self.device.wait(instruction.queue, self._events[before])
+            self._let_overwrite(before, instruction)
         if instruction.awaits:
             self._begin(instruction.queue)
         match instruction:
@@ -207,6 +208,14 @@ class Runner:
             self._events[place] = self.device.record(queue) if ended is None else ended
         for message in instruction.takes:
             self.port.note_taken(message, instruction.queue)
+
+    def _let_overwrite(self, before: int, instruction: Instruction) -> None:
+        """Let an instruction wait for a store that another thread goes on with."""
+        store = self.program.instructions[before]
+        if isinstance(store, StoreRows) and self.program.streamed:
+            start, _ = self.layout.columns(store.region.index)
+            with self.port.waiting(instruction):
+                self._home.let_overwrite(self.device, start, instruction.queue)
 
     def _begin(self, queue: Queue) -> None:
         """Record that the data of other workers for the current instruction is there."""

@@ -6,7 +6,9 @@ show what it forgot.
 
 from __future__ import annotations
 
+import functools
 import random
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -44,17 +46,25 @@ class LateGpu(VirtualGpu):
 
     name: str
     seed: int = 0
+    index: int = -1  # from 0 on, copies to the host go through pinned buffers
     _queues: dict[Queue, deque[_Entry]] = field(default_factory=dict)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
 
     enqueues = True
 
     def __post_init__(self) -> None:
-        super().__init__(self.name)
+        index = self.index
+        super().__init__(self.name, pinned=False)
+        self.index = index
         self._queues = {queue: deque() for queue in Queue}
         self._random = random.Random(self.seed)
 
     def __hash__(self) -> int:
         return id(self)
+
+    @functools.cached_property
+    def companion(self) -> LateGpu:
+        return LateGpu(self.name, self.seed + 1, self.index, _lock=self._lock)
 
     def call(
         self, kernel: str, queue: Queue, arrays: Sequence[Array], options: KernelOptions
@@ -86,13 +96,29 @@ class LateGpu(VirtualGpu):
         """Do what was enqueued, of any queue that need not wait, until something is reached."""
         limit = time.monotonic() + _PATIENCE
         while not reached():
-            able = [queue for queue in self._queues.values() if queue and _is_ready(queue[0])]
+            if self._worked() or any(other._worked() for other in self._awaited()):
+                continue
+            if time.monotonic() > limit:
+                raise TimeoutError("a queue waits for what never comes")
+            time.sleep(1e-4)  # for another device
+
+    def _worked(self) -> bool:
+        """Do one thing that was enqueued here or on the companion; return whether there was one."""
+        with self._lock:
+            able = [queue for queue in self._all_queues() if queue and _is_ready(queue[0])]
             if able:
                 _do(self._random.choice(able).popleft())
-            elif time.monotonic() > limit:
-                raise TimeoutError("a queue waits for what never comes")
-            else:
-                time.sleep(1e-4)  # for another device
+            return bool(able)
+
+    def _awaited(self) -> list[LateGpu]:
+        """Return the devices that a queue waits for."""
+        with self._lock:
+            heads = [queue[0] for queue in self._all_queues() if queue]
+        return [head.awaited.device for head in heads if head.awaited is not None]
+
+    def _all_queues(self) -> list[deque[_Entry]]:
+        others = self.__dict__.get("companion")
+        return [*self._queues.values(), *(others._queues.values() if others else ())]
 
 
 def _is_ready(entry: _Entry) -> bool:

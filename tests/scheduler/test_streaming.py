@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from hetero_la.tiles.arrays.transfer import gpu_count, pinned_empty
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.device import KernelOptions
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
+from hetero_la.tiles.storage import staging
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import ArrayStorage
 from tests.scheduler.late_gpus import LateGpu
@@ -129,6 +131,17 @@ def test_nothing_is_left_to_chance(case: Case, workers: int) -> None:
     for seed in range(3):
         devices = [LateGpu(f"gpu{w}", 10 * seed + w) for w in range(workers)]
         assert_same(case, devices, width=20 + 10 * (seed % 3))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_stores_by_other_threads(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To pageable memory, a thread copies by pinned buffers what the shard holds meanwhile."""
+    monkeypatch.setattr(staging, "_PIECE", 256)
+    monkeypatch.setattr(staging, "pinned_empty", np.empty)
+    monkeypatch.setattr(staging, "on_device_index", lambda index: contextlib.nullcontext())
+    for seed, workers in ((0, 1), (1, 2)):
+        devices = [LateGpu(f"gpu{w}", 10 * seed + w, index=w) for w in range(workers)]
+        assert_same(case, devices, width=20)
 
 
 @pytest.mark.gpu

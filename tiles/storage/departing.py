@@ -7,13 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from dataclasses import dataclass
 
 from hetero_la.tiles.kernels.device import Array, Device, Event, Queue
 from hetero_la.tiles.storage.staging import Staging
 
-#: What ends with each piece of a column.
-Pieces = list[Future[None]]
+
+@dataclass(frozen=True)
+class Departure:
+    """A column on its way.
+
+    Attributes
+    ----------
+    issued : Future
+        The event after which the device has read the column, and what ends with each piece of it.
+    """
+
+    issued: Future[tuple[Event, list[Future[None]]]]
+
+    def let_overwrite(self, device: Device, queue: Queue) -> None:
+        """Let a queue of the device wait until the column has been read."""
+        device.wait(queue, self.issued.result()[0])
+
+    def wait(self) -> None:
+        """Wait until the column is in the user's memory."""
+        for piece in self.issued.result()[1]:
+            piece.result()
 
 
 class DepartingColumns:
@@ -34,31 +53,32 @@ class DepartingColumns:
         self._device, self._companion, self._before = device, device.companion, before
         self._staging = Staging(self._companion, nbytes=nbytes)
         self._thread = ThreadPoolExecutor(1, "hetero-la-store")
-        self._copies: list[Future[Pieces]] = []
+        self._departures: list[Departure] = []
 
-    def store(self, target: Array, source: Array, ready: Callable[[], None]) -> Callable[[], None]:
+    def store(self, target: Array, source: Array, ready: Callable[[], None]) -> Departure:
         """Copy to the user's memory once the STORE queue has come here; complete after `flush`.
 
-        The thread calls `ready` first.  Return a function that waits for this copy.
+        The thread calls `ready` first.
         """
         final = self._device.record(Queue.STORE)
-        copied = self._thread.submit(self._copy, final, target, source, ready)
-        self._copies.append(copied)
-        return partial(_wait_for, copied)
+        departure = Departure(self._thread.submit(self._copy, final, target, source, ready))
+        self._departures.append(departure)
+        return departure
 
     def _copy(
         self, final: Event, target: Array, source: Array, ready: Callable[[], None]
-    ) -> Pieces:
+    ) -> tuple[Event, list[Future[None]]]:
         self._before()
         with self._companion.activate():
             final.synchronize()
             ready()
-            return self._staging.download(target, source)
+            pieces = self._staging.download(target, source)
+            return self._companion.record(Queue.STORE), pieces
 
     def flush(self) -> None:
         """Wait until all columns are in the user's memory."""
-        for copied in self._copies:
-            copied.result()
+        for departure in self._departures:
+            departure.issued.result()
         self._staging.flush()
         self._thread.shutdown()
 
@@ -66,8 +86,3 @@ class DepartingColumns:
         """End the copies, after an error, and wait until nobody writes to the user's memory."""
         self._thread.shutdown(cancel_futures=True)
         self._staging.abandon()
-
-
-def _wait_for(copied: Future[Pieces]) -> None:
-    for piece in copied.result():
-        piece.result()

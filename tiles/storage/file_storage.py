@@ -83,6 +83,9 @@ class FileStorage:
     def let_read(self, device: Device, start: int, count: int, check: Callable[[], None]) -> None:
         """Do nothing: there is one worker."""
 
+    def let_overwrite(self, device: Device, start: int, queue: Queue) -> None:
+        """Do nothing: the STORE queue itself reads."""
+
     def _upload(self, device: Device, target: Array, part: Any) -> None:
         staging = self._staging.setdefault(device, Staging(device))
         staging.upload(target, np.asarray(part, target.dtype))

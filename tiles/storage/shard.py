@@ -143,6 +143,27 @@ class HomeStorage(Storage, Protocol):
     def let_read(self, device: Device, start: int, count: int, check: Callable[[], None]) -> None:
         """Let the next store from `device` wait until others have reloaded the column so often."""
 
+    def let_overwrite(self, device: Device, start: int, queue: Queue) -> None:
+        """Let `queue` wait until the latest store of a column from `device` has read it there."""
+
+
+class _Stored(NamedTuple):
+    """The latest store of a column, once it is issued.
+
+    Attributes
+    ----------
+    device : Device
+        Where the column is from.
+    let_overwrite : callable
+        Lets a queue of a device wait until the column has been read there.
+    follow : callable
+        Lets copies to a device wait until the column is where it was stored.
+    """
+
+    device: Device
+    let_overwrite: Callable[[Device, Queue], None]
+    follow: Callable[[Device], None]
+
 
 def _wait_until(reached: Callable[[], bool], check: Callable[[], None]) -> None:
     """Wait for another thread of the run; `check` raises an error once the run has ended."""
@@ -184,8 +205,7 @@ class ArrayStorage:
         self._staging: dict[Device, Staging] = {}  # each used by its device's own thread
         self._working_in_target: set[Device] = set()
         self._touched: dict[int, slice] = {}  # first column -> rows that are to be stored
-        #: First column -> the device of its latest store, once issued, and what waits for it.
-        self._stored: dict[int, Future[tuple[Device, Callable[[Device], None]]]] = {}
+        self._stored: dict[int, Future[_Stored]] = {}  # by first columns
         #: First column -> events of the copies to other devices than that.
         self._reloads: dict[int, list[Event]] = {}
 
@@ -267,7 +287,7 @@ class ArrayStorage:
             stored = self._download(device, self.target[rows, columns], source, ready)
             if self._store_of(start).done():
                 del self._stored[start]
-            self._store_of(start).set_result((device, stored))
+            self._store_of(start).set_result(stored)
 
     def reload(
         self, device: Device, start: int, stop: int, target: Array, rows: slice,
@@ -276,12 +296,12 @@ class ArrayStorage:
         """Copy rows of what was stored before to `target`, also what another device stores."""
         issued = self._store_of(start)
         _wait_until(issued.done, check)
-        by, follow = issued.result()
-        follow(device)
+        stored = issued.result()
+        stored.follow(device)
         self._on(device).upload(
             target, self.target[rows, start - self._absent : stop - self._absent]
         )
-        if by is not device:
+        if stored.device is not device:
             self._reloads.setdefault(start, []).append(device.record(Queue.COPY))
 
     def let_read(self, device: Device, start: int, count: int, check: Callable[[], None]) -> None:
@@ -291,7 +311,12 @@ class ArrayStorage:
         for event in reloads:
             device.wait(Queue.STORE, event)
 
-    def _store_of(self, start: int) -> Future[tuple[Device, Callable[[Device], None]]]:
+    def let_overwrite(self, device: Device, start: int, queue: Queue) -> None:
+        """Let `queue` wait until the latest store of a column from `device` has read it there."""
+        if start in self._stored:
+            self._stored[start].result().let_overwrite(device, queue)
+
+    def _store_of(self, start: int) -> Future[_Stored]:
         return self._stored.setdefault(start, Future())
 
     def _make_ready(
@@ -307,22 +332,23 @@ class ArrayStorage:
 
     def _download(
         self, device: Device, target: Array, source: Array, ready: Callable[[], None]
-    ) -> Callable[[Device], None]:
-        """Copy from the device; where that takes the host's time, by a thread of its own.
-
-        Return what lets another copy, of some device, follow.
-        """
+    ) -> _Stored:
+        """Copy from the device; where that takes the host's time, by a thread of its own."""
         if not self._on(device).by_pieces(target):
             ready()
             self._on(device).download(target, source)
             event = device.record(Queue.STORE)
-            return lambda other: other.wait(Queue.COPY, event)
+            return _Stored(
+                device,
+                lambda other, queue: other.wait(queue, event),
+                lambda other: other.wait(Queue.COPY, event),
+            )
         if device not in self._departing:
             arriving = self._arriving.get(device)
             before = arriving.wait if arriving else lambda: None
             self._departing[device] = DepartingColumns(device, self.target.nbytes, before)
-        departed = self._departing[device].store(target, source, ready)
-        return lambda other: departed()
+        departure = self._departing[device].store(target, source, ready)
+        return _Stored(device, departure.let_overwrite, lambda other: departure.wait())
 
     def _copy(self, target: Array, source: Array) -> None:
         """Copy where both arrays are; on the host, complete after `flush`."""

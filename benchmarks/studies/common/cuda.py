@@ -63,7 +63,9 @@ def bandwidth_of_pins() -> float:
 
 def capability() -> int:
     """Return the compute capability of the current GPU, as 90 for 9.0."""
-    return 10 * attribute("ComputeCapabilityMajor") + attribute("ComputeCapabilityMinor")
+    import cupy
+
+    return int(cupy.cuda.Device().compute_capability)
 
 
 def attribute(name: str) -> int:

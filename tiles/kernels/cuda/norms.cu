@@ -65,17 +65,17 @@ extern "C" __global__ void find_not_finite(const REAL* __restrict__ A, Index inn
 
 // *error <- the largest ||r||_1 / (norm ||x||_1) of a column x of X and r of R, where it was 0; a
 // column x of zeros has none.  A block for a column.
-extern "C" __global__ void backward_error(const Scalar* __restrict__ X, Index ldx,
-                                          const Scalar* __restrict__ R, Index ldr, Index n,
+extern "C" __global__ void backward_error(const Scalar* __restrict__ X, Index ldx, Index n,
+                                          const Scalar* __restrict__ R, Index ldr, Index m,
                                           double norm, double* error)
 {
     __shared__ double sums[2][WARPS];
     double size = 0, rest = 0;
+    const Index first = threadIdx.y * 32 + threadIdx.x;
 #pragma unroll 4
-    for (Index i = threadIdx.y * 32 + threadIdx.x; i < n; i += 32 * WARPS) {
-        size += modulus(X[i + blockIdx.x * ldx]);
-        rest += modulus(R[i + blockIdx.x * ldr]);
-    }
+    for (Index i = first; i < n; i += 32 * WARPS) size += modulus(X[i + blockIdx.x * ldx]);
+#pragma unroll 4
+    for (Index i = first; i < m; i += 32 * WARPS) rest += modulus(R[i + blockIdx.x * ldr]);
     size = warp_sum(size);
     rest = warp_sum(rest);
     if (threadIdx.x == 0) {

@@ -133,10 +133,10 @@ def _subtract_product(a: Array, X: Block, left: Array, k: int) -> None:
 
 def backward_error(anorm: float, x: Array, left: Array) -> Array:
     """Return the largest ||r||_1 / (anorm ||x||_1) of a column x of X and r of the residual R."""
-    x, left, found, (n, columns) = by_columns(x), by_columns(left), _zero(), x.shape
-    if n and columns:
-        lds, norm = (block(x).ld, block(left).ld), np.float64(anorm)
-        _launch("backward_error", x.dtype, (columns,), x, lds[0], left, lds[1], n, norm, found)
+    x, left, found, columns = by_columns(x), by_columns(left), _zero(), x.shape[1]
+    if columns:
+        pair = (x, block(x).ld, len(x), left, block(left).ld, len(left))
+        _launch("backward_error", x.dtype, (columns,), *pair, np.float64(anorm), found)
     return found
 
 
