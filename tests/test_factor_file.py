@@ -221,7 +221,7 @@ def test_on_a_gpu(tmp_path: Path, routine: Any, monkeypatch: pytest.MonkeyPatch)
     a = a @ a.T + N * np.eye(N)
     given = save(tmp_path / "a.h5", a)
     hetero_la.factor_file(routine, given, tmp_path / "host.h5", memory=LITTLE, nb=NB)
-    monkeypatch.setattr("hetero_la.planning.plan.GPU_WORKSPACE", 0)
+    monkeypatch.setattr("hetero_la.planning.plan.CHUNKS", 0)
     monkeypatch.setattr("hetero_la.in_files.stored_runs.available_memory", lambda: 2)
     monkeypatch.setattr(GpuDevice, "free_bytes", lambda gpu: 2 * LITTLE)  # half of it is used
     made = tmp_path / "gpu.zarr"

@@ -21,11 +21,12 @@ from hetero_la.numerics.conditioning import (
 )
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
 from hetero_la.tiles.kernels.cpu.blas import invert_lower
+from hetero_la.tiles.kernels.gpu_libraries import norms
 from hetero_la.tiles.kernels.gpu_libraries.substitution import Substitution
 from hetero_la.tiles.storage.pivots import permutation
 
-#: Columns whose upper triangle is copied at once.
-_BLOCK = 128
+#: Columns whose upper triangle is copied at once; on a GPU more, for few kernels.
+_BLOCK, _BLOCK_ON_GPU = 128, 2048
 
 
 @dataclass(frozen=True)
@@ -132,8 +133,9 @@ class LUFactored(FactoredMatrix):
         if self.growth_seen is not None or a is None:
             return self.growth_seen
         most, largest = 0.0, largest_modulus(a)
-        for start in range(0, a.shape[1], _BLOCK):
-            part = self.packed[: start + _BLOCK, start : start + _BLOCK]
+        step = _BLOCK_ON_GPU if is_device_array(a) else _BLOCK
+        for start in range(0, a.shape[1], step):
+            part = self.packed[: start + step, start : start + step]
             tile = array_module(part).triu(part[start:])
             most = max(most, largest_modulus(part[:start]), largest_modulus(tile))
         return most / largest if largest else 1.0
@@ -224,15 +226,23 @@ def _inverses(factored: FactoredMatrix, *, unit: bool) -> tuple[int, int]:
         return 0, 0
     layout, bound = factored.run.plan.layout, factored.run.plan.options.inverse_bound
     steps = max(layout.kt if layout.nt + layout.rt > layout.kt else layout.kt - 1, 0)
-    lost = 0
+    sizes = []
     for k in range(steps):
         start = layout.row(k)
         stop = min(start + layout.column_widths[k], layout.m)
-        tile = np.asfortranarray(np.tril(to_host(factored.packed[start:stop, start:stop])))
-        if unit:
-            np.fill_diagonal(tile, 1)
-        size = 1.0 if unit else norm1(tile)
-        invert_lower(tile, b"LU" if unit else b"LN")
-        with np.errstate(all="ignore"):
-            lost += not size * norm1(tile) <= bound
+        sizes.append(_size_of_inverse(factored.packed[start:stop, start:stop], unit=unit))
+    lost = sum(not to_host(size) <= bound for size in sizes)  # each is enqueued before one is read
     return steps, lost
+
+
+def _size_of_inverse(tile: Any, *, unit: bool) -> Any:
+    """Return the 1-norm of a lower triangle's inverse, without unit diagonal times its own."""
+    if is_device_array(tile):
+        return norms.size_of_inverse(tile, unit=unit)
+    tile = np.asfortranarray(np.tril(tile))
+    if unit:
+        np.fill_diagonal(tile, 1)
+    size = 1.0 if unit else norm1(tile)
+    invert_lower(tile, b"LU" if unit else b"LN")
+    with np.errstate(all="ignore"):
+        return size * norm1(tile)

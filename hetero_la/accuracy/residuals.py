@@ -76,7 +76,7 @@ def largest_modulus(a: Any) -> float:
     5.0
     """
     parts = [abs(block).max() for _, _, block in _blocks(a, hermitian=False)]
-    return float(max(parts, default=0.0))
+    return float(array_module(a).stack(parts).max()) if parts else 0.0
 
 
 def _blocks(a: Any, hermitian: bool) -> Iterator[tuple[slice, slice, Any]]:

@@ -494,14 +494,17 @@ class _Counted:
 
 def _judge(
     result: Result, a: Any, anorm: float, rcond: float | None, x: Any, b: Any, steps: _Counted,
-    transposed: bool = False,
+    transposed: bool = False, stable: bool = False,
 ) -> Facts:  # fmt: skip
-    """Judge a solution by LU; with `transposed`, the factors are those of A^T."""
+    """Judge a solution by LU; with `transposed`, the factors are those of A^T.
+
+    Only with `stable` are the factors ones for which a GPU's fast substitution is inaccurate.
+    """
     factored = LUFactored(result.factors, result.report, result.piv, result.growth)
     facts = facts_of_run(factored, a) | {"rcond": rcond, "refinement_steps": steps.calls}
 
     def solve(b: Any, trans: int) -> Any:
-        return result.solve_lu(b, 2 - trans if transposed else trans, stable=True)
+        return result.solve_lu(b, 2 - trans if transposed else trans, stable=stable)
 
     return facts | facts_of_solution(a, anorm, x, b, solve)
 
@@ -526,11 +529,11 @@ def _factor_and_solve(a: Any, b: Any, transposed: bool, in_place: bool, **how: A
     anorm = norm1(matrix) if transposed else anorm
     again = _Counted(partial(result.solve_lu, trans=trans))
     x = refine(matrix, anorm, again, b, x)
-    if on_device and not is_accurate(matrix, anorm, b, x):
-        stable = partial(result.solve_lu, trans=trans, stable=True)
-        again = _Counted(stable)
-        x = refine(matrix, anorm, again, b, stable(b))
-    judge = partial(_judge, result, matrix, anorm, rcond, x, b, again, transposed)
+    stable = on_device and not is_accurate(matrix, anorm, b, x)
+    if stable:
+        again = _Counted(partial(result.solve_lu, trans=trans, stable=True))
+        x = refine(matrix, anorm, again, b, again(b))
+    judge = partial(_judge, result, matrix, anorm, rcond, x, b, again, transposed, stable)
     return Solution(x, result.report, judge)
 
 

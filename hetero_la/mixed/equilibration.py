@@ -15,8 +15,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetero_la.tiles.arrays.transfer import array_module, is_column_major, on_device_of, to_host
+from hetero_la.tiles.arrays.transfer import (
+    array_module,
+    is_column_major,
+    is_device_array,
+    on_device_of,
+    to_host,
+)
 from hetero_la.tiles.kernels.cpu.device import copy_on_host
+from hetero_la.tiles.kernels.gpu_libraries import norms
 
 #: Largest entries of rows and columns that need no scaling: their products and sums stay in range.
 _LEAST, _MOST = 2.0**-40, 2.0**40
@@ -154,6 +161,8 @@ def lowered(a: Any, dtype: Any, scaling: Equilibration | None) -> Any:
                     )
             elif xp is np:
                 copy_on_host(copy, a)
+            elif is_column_major(a):  # by rows: CuPy copies in their order
+                copy.T[...] = a.T
             else:
                 copy[...] = a
     return copy
@@ -225,6 +234,9 @@ def _blocks(a: Any) -> list[tuple[slice, slice]]:
 
 def _largest(a: Any, scaling: Equilibration | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the largest modulus in each row and column of a matrix, as it is or scaled."""
+    if scaling is None and is_device_array(a):
+        with on_device_of(a):
+            return norms.largest_by_row_and_column(a)
     with on_device_of(a), np.errstate(over="ignore", invalid="ignore"):
         xp, (m, n) = array_module(a), a.shape
         by_row, by_column = xp.zeros(m), xp.zeros(n)

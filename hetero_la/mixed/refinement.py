@@ -14,7 +14,7 @@ from hetero_la.mixed.gmres import flexible_gmres
 #: Most steps, and most steps of GMRES within one.
 _STEPS, _INNER = 12, 10
 #: Reduction of the error by a step from which on plain refinement is too slow.
-_SLOW = 0.1
+_SLOW = 0.25
 #: Reduction of a residual at which GMRES stops: less would take more residuals.
 _INNER_REDUCTION = 1e-4
 #: Backward error that is aimed at, and the one that is enough once steps no longer make it smaller,

@@ -8,13 +8,29 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
+from hetero_la.tiles.kernels.device import KernelOptions
 from hetero_la.tiles.kernels.gpu.products import PARTS_BYTES
 from hetero_la.tiles.storage.layout import TileLayout
 
 T = TypeVar("T")
 
-#: Workspaces of the GPU kernels (gathers, triangular solves) and buffers of host transfers.
-GPU_WORKSPACE = 1 << 28
+#: Workspaces of GPU kernels that are of one chunk at most: for gathers and triangular solves, on
+#: each of two queues.
+CHUNKS = 4
+#: A chunk's part of the memory that a run may use, and the bytes that it has at least.
+_CHUNK_OF_MEMORY, _LEAST_CHUNK = 1 / 128, 1 << 24
+
+
+def chunk_within(limit: int | None) -> int:
+    """Return the bytes of a kernel's chunk, for the bytes that a run may use.
+
+    Examples
+    --------
+    >>> chunk_within(None) == chunk_within(10**12) == 2**26, chunk_within(4 * 10**9)
+    (True, 31250000)
+    """
+    most = KernelOptions().chunk
+    return most if limit is None else min(max(int(limit * _CHUNK_OF_MEMORY), _LEAST_CHUNK), most)
 
 
 def kernel_elements(layout: TileLayout, width: int, *, cholesky_qr: bool) -> int:
@@ -38,11 +54,11 @@ def parts_elements(layout: TileLayout, width: int, dtype: np.dtype) -> int:
     """Return the elements of the parts into which a GPU splits the operands of its products.
 
     A left operand is a panel, or its adjoint, and a right one as many columns of the matrix as its
-    workspace holds; each of two queues has both.
+    workspace holds; each of two queues has both.  A part has half of a number's bytes.
     """
     panel = layout.m * layout.inner_size(0)
-    right = min(PARTS_BYTES // dtype.itemsize, 3 * layout.m * width)
-    return 2 * ((6 if dtype.kind == "c" else 3) * panel + max(right, 3 * panel))
+    right = min(2 * PARTS_BYTES // dtype.itemsize, 3 * layout.m * width)
+    return (6 if dtype.kind == "c" else 3) * panel + max(right, 3 * panel)
 
 
 def require_room(

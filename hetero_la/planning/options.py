@@ -11,6 +11,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 
+from hetero_la.planning.memory import chunk_within
 from hetero_la.scheduler.cluster.sizing import memory_bytes
 from hetero_la.tiles.arrays.displayed import as_html, one_line
 from hetero_la.tiles.kernels.device import PRODUCTS, QR_PANELS, KernelOptions, Products, QRPanel
@@ -89,10 +90,10 @@ class Options:
         that where a panel is too tall for the GPU's registers.
     products : {"native", "split", "3m"}, optional
         How GPUs compute large products.  "split": those of float32 and complex64 on tensor cores,
-        as three products in TF32 of operands split into parts, which takes about half the time,
-        with errors a few times larger.  "3m": complex ones by three real products in place of
-        four, with a small error in norm but not in each part.  CPUs, and GPUs without TF32,
-        compute natively.
+        as three products in half precision of operands split into parts, which takes a half to a
+        third of the time, with errors a few times larger.  "3m": complex ones by three real
+        products in place of four, with a small error in norm but not in each part.  CPUs, and
+        GPUs of a compute capability below 8.0, compute natively.
     memory : int, str or None, optional
         Bytes that a run may use on each GPU, and on the host for columns of CPU workers, also as
         text, as in ``"40 GB"``.  Where the matrix does not fit, only some columns are there at a
@@ -231,7 +232,7 @@ class Options:
         """Options that are passed on to the kernels."""
         return KernelOptions(
             ib=self.ib, inverse_bound=float(self.inverse_bound), qr_panel=self.qr_panel,
-            products=self.products,
+            products=self.products, chunk=chunk_within(self.memory_limit),
         )  # fmt: skip
 
     def require_products(self, dtype: np.dtype) -> None:

@@ -14,7 +14,7 @@ from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.pictures.graph.files import draw, require_suffix
 from hetero_la.pictures.runs.recording import Recording, predicted_traces
 from hetero_la.planning.decisions import Decisions
-from hetero_la.planning.memory import GPU_WORKSPACE, kernel_elements, parts_elements
+from hetero_la.planning.memory import CHUNKS, kernel_elements, parts_elements
 from hetero_la.planning.planned_graph import PlannedGraph
 from hetero_la.planning.routes import (
     copies_seconds,
@@ -295,7 +295,7 @@ class Plan(Decisions):
         elements += kernel_elements(self.layout, width, cholesky_qr=tries)
         if self.options.products == "split":
             elements += parts_elements(self.layout, width, self.dtype)
-        return bytes_ + elements * self.dtype.itemsize + GPU_WORKSPACE
+        return bytes_ + elements * self.dtype.itemsize + CHUNKS * self.options.kernel.chunk
 
     def _bytes_of(self, shape: tuple[int, ...], dtype: Any) -> int:
         return elements_of(shape) * np.dtype(dtype or self.dtype).itemsize

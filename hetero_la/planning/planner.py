@@ -43,6 +43,8 @@ _STEPS_OF_A_PART = 4
 _LEAST_NB = 32
 #: Sizes of tiles that are compared there.
 _COMPARED = 3
+#: Most tile columns of those after the first: with more, planning takes longer than is won.
+_MOST_COLUMNS = 256
 
 
 def plan(
@@ -203,6 +205,8 @@ def _streamed(decided: Decisions, limit: int, together: int) -> Plan:
     """
     plans: list[Plan] = []
     for layout in _streamed_layouts(decided):
+        if plans and layout.nt > _MOST_COLUMNS:
+            break
         # No panel waits in a buffer for columns that come late: they are loaded when needed.
         whole = assemble(replace(decided, layout=layout, host_arrays=False), together=together)
         try:

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from hetero_la.algorithms.routines import ROUTINES, title_of
-from hetero_la.planning.memory import GPU_WORKSPACE, kernel_elements
+from hetero_la.planning.memory import CHUNKS, kernel_elements
 from hetero_la.scheduler.graph.step_kernels import StepKernels, Tile
 from hetero_la.scheduler.machine.cluster_model import ClusterModel
 from hetero_la.scheduler.predict.at_scale import ScaledRun
 from hetero_la.tiles.arrays.counted import counted, in_bytes, in_seconds, in_units
 from hetero_la.tiles.arrays.displayed import as_html, one_line
+from hetero_la.tiles.kernels.device import KernelOptions
 from hetero_la.tiles.storage.layout import TileLayout
 
 _BOUNDS = {
@@ -132,7 +133,7 @@ class Forecast:
         received = (self.lookahead + 2) * panel if gpus > 1 else 0
         tries = any(call.kind == "geqrf" for call in steps.panel(tiles[0]))
         elements = layout.m * width + kept + kernel_elements(layout, width, cholesky_qr=tries)
-        return elements * self.dtype.itemsize + received + GPU_WORKSPACE
+        return elements * self.dtype.itemsize + received + CHUNKS * KernelOptions().chunk
 
     @property
     def fits(self) -> bool:

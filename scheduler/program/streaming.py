@@ -36,7 +36,7 @@ from hetero_la.tiles.kernels.device import Queue
 from hetero_la.tiles.kernels.spec import SPECS
 
 #: Parts of columns that are on their way to buffers ahead of the call that reads the next one.
-_AHEAD = 2
+_AHEAD = 1
 #: Buffers for them, and for the one that is read, where a call reads one.
 BUFFERS = _AHEAD + 2
 

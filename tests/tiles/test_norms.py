@@ -130,3 +130,24 @@ def test_weights_have_random_signs(dtype: str) -> None:
     assert 180 < (found.real > 0).sum() < 320
     changes = (np.diff(np.sign(found.real)) != 0).sum()
     assert 180 < changes < 320
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", [(1, 1), (300, 700), (700, 300), (3000, 5)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_largest_moduli_of_rows_and_columns(dtype: str, shape: tuple[int, int], order: Any) -> None:
+    import cupy
+
+    a = np.array(random(*shape, dtype) * np.logspace(-20, 15, shape[1]), dtype, order=order)
+    a[0] = 0
+    moduli = np.maximum(abs(a.real), abs(a.imag))
+    found = norms.largest_by_row_and_column(cupy.asarray(a))
+    for axis, one in zip((1, 0), found, strict=True):
+        np.testing.assert_allclose(one, moduli.max(axis=axis), rtol=1e-5)
+    for bad in (np.nan, np.inf):
+        a[-1, -1] = bad
+        rows, columns = norms.largest_by_row_and_column(cupy.asarray(a))
+        assert not np.isfinite(rows[-1])
+        assert not np.isfinite(columns[-1])
+        assert np.isfinite(rows[:-1]).all()
+        assert np.isfinite(columns[:-1]).all()

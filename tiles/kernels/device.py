@@ -48,13 +48,18 @@ class KernelOptions:
         panel is well conditioned; "auto" tries the latter where it is much faster.
     products : {"native", "split", "3m"}
         How a GPU computes large products: as cuBLAS does in the matrix's type; in single precision
-        as three products in TF32 of operands split into parts; complex ones by three real products.
+        as three products in half precision of operands split into parts; complex ones by three
+        real products.
+    chunk : int
+        Most bytes of a workspace of a GPU in which a kernel does, in turn, what it cannot do in
+        place.
     """
 
     ib: int | None = None
     inverse_bound: float = 1e4
     qr_panel: QRPanel = "auto"
     products: Products = "native"
+    chunk: int = 2**26
 
     def inner_blocking(self, largest: int, where: str = "") -> int:
         """Return the most columns that one kernel of a GPU's panel factors: `largest` by default.

@@ -89,7 +89,8 @@ struct Chain {
 
 // Sixteen steps a round; the sum of a thread's chains goes to `out`, cycles of each block's first
 // warp to `cycles`.
-extern "C" __global__ void chains(double* out, long long rounds, long long* cycles)
+extern "C" __global__ void __launch_bounds__(1024)
+    chains(double* out, long long rounds, long long* cycles)
 {
     Chain chain[CHAINS];
 #pragma unroll

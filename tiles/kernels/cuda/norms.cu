@@ -132,3 +132,40 @@ extern "C" __global__ void hermitian_columns(const Scalar* __restrict__ A, Index
         F[i + (j - first) * n] = i >= j ? below[k][threadIdx.x] : conj(above[threadIdx.x][k]);
     }
 }
+
+// The upper bits of the larger part of x, which are ordered as moduli are; of infinity and NaN
+// those of the exponent 2047 or 255.
+__device__ inline int upper_bits(Scalar x)
+{
+#if COMPLEX
+    const REAL part = fmax(fabs(x.re), fabs(x.im));
+    const REAL found = isfinite(x.re) && isfinite(x.im) ? part : fabs(x.re) + fabs(x.im);
+#else
+    const REAL found = fabs(x);
+#endif
+    return sizeof(REAL) == 8 ? __double2hiint(found) : __float_as_int(found);
+}
+
+__device__ inline int warp_max(int x)
+{
+    for (int apart = 16; apart > 0; apart /= 2) x = max(x, __shfl_xor_sync(0xffffffffu, x, apart));
+    return x;
+}
+
+// by_row[i], by_column[j] <- the largest `upper_bits` in row i and column j, if they are larger.  A
+// thread for each row of a block, which goes through some columns.
+extern "C" __global__ void largest_bits(const Scalar* __restrict__ A, Index lda, Index m, Index n,
+                                        int* by_row, int* by_column, Index columns)
+{
+    const Index row = (Index(blockIdx.x) * WARPS + threadIdx.y) * 32 + threadIdx.x;
+    const Index first = blockIdx.y * columns, last = min(first + columns, n);
+    int mine = 0;
+#pragma unroll 4
+    for (Index column = first; column < last; column++) {
+        const int bits = row < m ? upper_bits(A[row + column * lda]) : 0;
+        mine = max(mine, bits);
+        const int found = warp_max(bits);
+        if (threadIdx.x == 0 && found > by_column[column]) atomicMax(&by_column[column], found);
+    }
+    if (row < m) atomicMax(&by_row[row], mine);
+}

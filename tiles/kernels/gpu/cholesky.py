@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hetero_la.tiles.kernels.device import Array, KernelOptions
-from hetero_la.tiles.kernels.gpu.common import CHUNK, ceil_div, source
+from hetero_la.tiles.kernels.gpu.common import ceil_div, source
 from hetero_la.tiles.kernels.gpu.inverse import pairs
 from hetero_la.tiles.kernels.gpu.products import Product, product
 from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
@@ -24,7 +24,7 @@ def potrf(q: GpuQueue, a: Array, info: Array, options: KernelOptions) -> None:
 def trmm_rc(q: GpuQueue, a: Array, w: Array, b: Array, options: KernelOptions) -> None:
     L, W, B = block(a), block(w), block(b)
     rows, order = b.shape
-    step = min(rows, max(CHUNK // (order * b.itemsize), 1))
+    step = min(rows, max(options.chunk // (order * b.itemsize), 1))
     X = q.matrix("trmm", step, order, b.dtype)
     substitute = q.function("substitute_right", source("lower", b.dtype))
     width = ceil_div(order, ceil_div(order, _STRIP))

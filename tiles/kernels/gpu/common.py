@@ -23,7 +23,6 @@ _STRIP = 16  # columns that a thread of substitute_right holds
 PAIRED = 4  # columns of T that a block of join_pairs computes
 MOST_JOINED = 128  # columns of the diagonal blocks that it joins
 UNIT_BYTES = 16  # largest unit of exchange.cuh
-CHUNK = 2**26  # bytes of workspace that a kernel uses to work in place
 GATHER_COLUMNS = 8 * 65535  # of a launch of gather_rows: 8 a block, and CUDA's largest grid.y
 
 
@@ -122,7 +121,7 @@ def laset(q: GpuQueue, a: Array, options: KernelOptions, diagonal: int) -> None:
 def trmm(q: GpuQueue, a: Array, w: Array, b: Array, options: KernelOptions, unit: bool) -> None:
     L, W, B = block(a), block(w), block(b)
     order, columns = b.shape
-    step = min(columns, max(CHUNK // (order * b.itemsize), 1))
+    step = min(columns, max(options.chunk // (order * b.itemsize), 1))
     X = q.matrix("trmm", order, step, b.dtype)
     substitute = q.function("substitute", source("lower", b.dtype))
     for first in range(0, columns, step):
@@ -203,7 +202,7 @@ def gather_grid(rows: int, columns: int) -> tuple[int, int]:
 def laswp(q: GpuQueue, perm: Array, a: Array, options: KernelOptions) -> None:
     rows, columns = len(perm), a.shape[1]
     A = block(a).at(a.shape[0] - rows, 0)
-    step = min(columns, max(CHUNK // (rows * a.itemsize), 1), GATHER_COLUMNS)
+    step = min(columns, max(options.chunk // (rows * a.itemsize), 1), GATHER_COLUMNS)
     T = q.matrix("laswp", rows, step, a.dtype)
     gather = q.function("gather_rows", source("columns", a.dtype))
     for first in range(0, columns, step):

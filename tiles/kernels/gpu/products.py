@@ -1,10 +1,13 @@
 """Products of matrices on a GPU: cuBLAS's own, of operands split into parts, or complex by 3M.
 
-A product in single precision is one of TF32 on tensor cores, three times as long: each operand
-is the sum of a high and a low part in TF32, and all but the product of the low parts counts
-(Fasi, Higham, Lopez, Mary, Mikaitis, SIAM J. Sci. Comput. 45, 2023; CUTLASS's 3xTF32):
+A product in single precision is one of half precision on tensor cores, three times as long: each
+operand, scaled by a power of two, is the sum of a high and a low part of eleven bits, and all but
+the product of the low parts counts (Fasi, Higham, Lopez, Mary, Mikaitis, SIAM J. Sci. Comput. 45,
+2023; Ootomo, Yokota, Int. J. High Perform. Comput. Appl. 36, 2022):
 
-    A B = [Al Ah Ah] [Bh; Bl; Bh]
+    2^(a + b) A B = [Al Ah Ah] [Bh; Bl; Bh]
+
+Parts in TF32 have as many bits and need no scaling, but are multiplied at half the rate.
 
 A complex product is one of real matrices, since a column-major complex C is a real matrix of
 twice as many rows: the left operand's numbers become 2 x 2 blocks, the right one's two rows.
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,10 +30,14 @@ from hetero_la.tiles.kernels.gpu.sources import Source
 _LARGE, _NARROWEST = 2**32, 128
 PARTS_BYTES = 2**30  #: most bytes of a right operand's parts, unless they are one column
 _PARTS = 3
-_SINGLE = np.dtype(np.float32)
-#: CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_GEMM_DEFAULT
-_REAL_32, _TF32, _DEFAULT = 0, 77, -1
-_HAS_TF32 = 80  # compute capability
+_MOST_BLOCKS = 2048
+_HALF = np.dtype(np.float16)
+#: CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT
+_REAL_16, _REAL_32, _IN_32, _DEFAULT = 2, 0, 68, -1
+_ON_HOST, _ON_DEVICE = 0, 1  # cublasPointerMode_t
+_HAS_REDUCTIONS = 80  # compute capability from which on a warp finds its maximum in one instruction
+#: Bytes of `Scales` in products.cu, and where it has the factors of a product and of C.
+_SCALES, _ALPHAS, _BETAS = 24, {1: 8, -1: 12}, {0: 16, 1: 20}
 
 
 class Product(NamedTuple):
@@ -55,14 +63,14 @@ class Product(NamedTuple):
         left, right = self.trans[0] == "n", self.trans[1] == "n"
         A = self.A.at(each * i, 0) if left else self.A.at(0, each * i)
         B = self.B.at(0, j) if right else self.B.at(j, 0)
-        C = Block(C.pointer, each * C.ld, A.dtype)
+        C = Block(C.pointer, each * C.ld, C.dtype)
         steps = (
             each * step * (1 if left else A.ld), step * (B.ld if right else 1),
             step * (each + C.ld),
         )  # fmt: skip
         size = (each * m, n, self.inner)
         if self.kind == "split":
-            _multiply_tf32(self.q, alpha, A, B, beta, C, size, self.trans, steps, count)
+            _multiply_parts(self.q, alpha, A, B, beta, C, size, self.trans, steps, count)
         elif count > 1:
             self.q.gemm_batch(alpha, A, B, beta, C, size, steps, count, self.trans)
         elif self.kind == "3m":
@@ -80,8 +88,15 @@ def product(
     if kind != "split":
         return Product(q, A, B, k, trans, kind)
     each = 2 if A.dtype.kind == "c" else 1
-    left = _split(q, A, (m, k) if trans[0] == "n" else (k, m), trans[0], left=True)
-    right = _split(q, B, (k, n) if trans[1] == "n" else (n, k), trans[1], left=False)
+    operands = (
+        (A, (m, k) if trans[0] == "n" else (k, m), trans[0]),
+        (B, (k, n) if trans[1] == "n" else (n, k), trans[1]),
+    )
+    scales = _measure(q, [operand[:2] for operand in operands])
+    left, right = (
+        _split(q, *operand, scales, left=left)
+        for operand, left in zip(operands, (True, False), strict=True)
+    )
     return Product(q, left, right, _PARTS * each * k, trans, kind, each)
 
 
@@ -94,7 +109,7 @@ def multiply(
     if _kind(q, A.dtype, shape, options) != "split":
         product(q, A, B, shape, options, trans).add(alpha, C, (m, n), beta=beta)
         return
-    width = max(PARTS_BYTES // (_PARTS * k * B.dtype.itemsize), 1)
+    width = max(PARTS_BYTES // (_PARTS * k * B.dtype.itemsize // 2), 1)
     for first in range(0, n, width):  # few parts of C, evenly wide
         count = min(width, n - first)
         part = B.at(0, first) if trans[1] == "n" else B.at(first, 0)
@@ -107,12 +122,37 @@ def _kind(q: GpuQueue, dtype: np.dtype, shape: Triple, options: KernelOptions) -
     m, n, k = shape
     if m * n * k < _LARGE or min(m, n) < _NARROWEST:
         return "native"
-    if options.products == "split" and dtype.char in "fF" and q.capability >= _HAS_TF32:
+    if options.products == "split" and dtype.char in "fF" and q.capability >= _HAS_REDUCTIONS:
         return "split"
     return "3m" if options.products == "3m" and dtype.kind == "c" else "native"
 
 
-def _split(q: GpuQueue, X: Block, shape: tuple[int, int], trans: str, *, left: bool) -> Block:
+def _grid(shape: tuple[int, int]) -> tuple[int, int]:
+    """Return the grid of a kernel whose blocks are of 256 rows."""
+    return -(-shape[0] // 256), min(shape[1], 65535)
+
+
+def _measure(q: GpuQueue, operands: Sequence[tuple[Block, tuple[int, int]]]) -> int:
+    """Return the address of what scales a pair of operands: their largest entries."""
+    from cupy.cuda import runtime
+
+    scales = q.workspace("scales", _SCALES)
+    runtime.memsetAsync(scales, 0, _SCALES, q.stream.ptr)
+    for place, (X, shape) in enumerate(operands):
+        largest = q.function("largest_part", Source("products", X.dtype))
+        q.launch(largest, _few_blocks(shape), 256, X.pointer, X.ld, *shape, scales, place)
+    return scales
+
+
+def _few_blocks(shape: tuple[int, int]) -> tuple[int, int]:
+    """Return the grid of a kernel that combines what each of its blocks finds."""
+    down, across = _grid(shape)
+    return down, min(across, max(_MOST_BLOCKS // down, 1))
+
+
+def _split(
+    q: GpuQueue, X: Block, shape: tuple[int, int], trans: str, scales: int, *, left: bool
+) -> Block:
     """Return three matrices of parts of X, one after the other along the inner dimension."""
     (rows, columns), is_complex = shape, X.dtype.kind == "c"
     each = 2 if is_complex else 1
@@ -121,30 +161,33 @@ def _split(q: GpuQueue, X: Block, shape: tuple[int, int], trans: str, *, left: b
     width = each * columns if left or not by_rows else columns
     ld = _PARTS * height if by_rows else height
     name = "parts of A" if left else "parts of B"
-    Y = Block(q.workspace(name, _PARTS * height * width * 4), ld, _SINGLE)
-    grid = (-(-rows // 256), min(columns, 65535))
+    Y = Block(q.workspace(name, _PARTS * height * width * _HALF.itemsize), ld, _HALF)
     function = q.function("split", Source("products", X.dtype))
     q.launch(
-        function, grid, 256, X.pointer, X.ld, rows, columns, Y.pointer, ld,
-        height if by_rows else height * width, int(left), int(trans == "c"),
+        function, _grid(shape), 256, X.pointer, X.ld, rows, columns, Y.pointer, ld,
+        height if by_rows else height * width, int(left), int(trans == "c"), scales,
     )  # fmt: skip
     return Y
 
 
-def _multiply_tf32(
+def _multiply_parts(
     q: GpuQueue, alpha: int, A: Block, B: Block, beta: int, C: Block, shape: Triple, trans: str,
     steps: Triple, count: int,
 ) -> None:  # fmt: skip
-    """Compute `GpuQueue.gemm_batch` of numbers in TF32, by tensor cores."""
+    """Compute `GpuQueue.gemm_batch` of parts in half precision, added in single precision."""
     from cupy_backends.cuda.libs import cublas
 
-    operations = (operation(letter, C.dtype) for letter in trans)
-    scalars = (host_scalar(value, C.dtype)[0] for value in (alpha, beta))
-    cublas.gemmStridedBatchedEx(
-        q.handle("cublas"), *operations, *shape, next(scalars),
-        A.pointer, _REAL_32, A.ld, steps[0], B.pointer, _REAL_32, B.ld, steps[1],
-        next(scalars), C.pointer, _REAL_32, C.ld, steps[2], count, _TF32, _DEFAULT,
-    )  # fmt: skip
+    handle, scales = q.handle("cublas"), q.workspace("scales", _SCALES)
+    operations = (operation(letter, A.dtype) for letter in trans)
+    cublas.setPointerMode(handle, _ON_DEVICE)
+    try:
+        cublas.gemmStridedBatchedEx(
+            handle, *operations, *shape, scales + _ALPHAS[alpha],
+            A.pointer, _REAL_16, A.ld, steps[0], B.pointer, _REAL_16, B.ld, steps[1],
+            scales + _BETAS[beta], C.pointer, _REAL_32, C.ld, steps[2], count, _IN_32, _DEFAULT,
+        )  # fmt: skip
+    finally:
+        cublas.setPointerMode(handle, _ON_HOST)
 
 
 def _multiply_3m(

@@ -18,6 +18,8 @@ from hetero_la.tiles.kernels.gpu.sources import module
 
 _WARPS = 8  # of the kernels' blocks
 _MOST_BLOCKS = 1024
+#: Columns that a block of threads goes through.
+_COLUMNS_OF_A_BLOCK = 128
 #: Columns of a Hermitian matrix that are completed at once.
 _COLUMNS = 1024
 
@@ -56,6 +58,28 @@ def largest_modulus(a: Array) -> Array:
     return _largest()(a)
 
 
+def largest_by_row_and_column(a: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return the largest modulus in each row and column, on the host, to five digits at least.
+
+    Of a complex number the larger part counts.
+    """
+    import cupy
+
+    if is_column_major(a.T) and not is_column_major(a):
+        return largest_by_row_and_column(a.T)[::-1]
+    a, (m, n) = by_columns(a), a.shape
+    bits = cupy.zeros(m + n, np.int32)
+    if a.size:
+        grid = ceil_div(m, 32 * _WARPS), ceil_div(n, _COLUMNS_OF_A_BLOCK)
+        _launch(
+            "largest_bits", a.dtype, grid, a, block(a).ld, m, n, bits, bits[m:],
+            _COLUMNS_OF_A_BLOCK,
+        )  # fmt: skip
+    found, half = bits.get(), a.real.dtype.itemsize == 4
+    largest = found.view(np.float32) if half else (found.astype(np.int64) << 32).view(np.float64)
+    return largest[:m].astype(np.float64), largest[m:].astype(np.float64)
+
+
 def norm1(a: Array) -> Array:
     """Return the 1-norm, in double precision."""
     found, (m, n), (down, right) = _zero(), a.shape, element_strides(a)
@@ -63,6 +87,18 @@ def norm1(a: Array) -> Array:
     if m and n:
         _launch("norm1", a.dtype, (blocks,), a, down, right, m, n, found)
     return found
+
+
+def size_of_inverse(tile: Array, *, unit: bool) -> Array:
+    """Return the 1-norm of a lower triangle's inverse, without unit diagonal times its own."""
+    import cupy
+    from cupyx.scipy.linalg import solve_triangular
+
+    one = cupy.eye(len(tile), dtype=tile.dtype, order="F")
+    inverse = solve_triangular(
+        tile, one, lower=True, unit_diagonal=unit, overwrite_b=True, check_finite=False
+    )
+    return norm1(inverse) if unit else norm1(inverse) * norm1(cupy.tril(tile))
 
 
 def hermitian_norm1(a: Array) -> Array:
