@@ -26,6 +26,11 @@ __device__ inline float to_float(Half x)
     return wide;
 }
 
+// The exponents of the powers of two that scale a pair of operands.
+struct Exponents {
+    int of[2];
+};
+
 // The exponent of the power of two that brings the largest modulus to 2^14 or more, below 2^15:
 // numbers down to 2^-28 of it then have two parts of eleven bits.
 __device__ inline int exponent(unsigned largest)
@@ -33,6 +38,17 @@ __device__ inline int exponent(unsigned largest)
     const int biased = largest >> 23;
     if (biased == 255) return 0;  // not finite
     return min(141 - max(biased, 1), 127);
+}
+
+// Those of both operands, less what would make the scale of their product subnormal, which products
+// take for zero.
+__device__ inline Exponents exponents(const Scales* scales)
+{
+    Exponents found{{exponent(scales->largest[0]), exponent(scales->largest[1])}};
+    const int beyond = max(found.of[0] + found.of[1] - 126, 0);
+    found.of[0] -= beyond / 2;
+    found.of[1] -= beyond - beyond / 2;
+    return found;
 }
 
 // scales->largest[operand] <- the largest modulus of a real or imaginary part, if it is larger.
@@ -74,9 +90,9 @@ extern "C" __global__ void split(const Scalar* __restrict__ X, Index ldx, Index 
                                  Half* __restrict__ Y, Index ldy, Index part, Index left,
                                  Index conjugated, Scales* scales)
 {
-    const int mine = exponent(scales->largest[left ? 0 : 1]);
+    const Exponents both = exponents(scales);
     if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) {
-        const float scale = ldexpf(1, -exponent(scales->largest[0]) - exponent(scales->largest[1]));
+        const float scale = ldexpf(1, -both.of[0] - both.of[1]);
         scales->scale = scale;
         scales->negative = -scale;
         scales->zero = 0;
@@ -84,7 +100,7 @@ extern "C" __global__ void split(const Scalar* __restrict__ X, Index ldx, Index 
     }
     const Index row = blockIdx.x * Index(blockDim.x) + threadIdx.x;
     if (row >= rows) return;
-    const float scale = ldexpf(1, mine);
+    const float scale = ldexpf(1, both.of[left ? 0 : 1]);
     for (Index column = blockIdx.y; column < columns; column += gridDim.y) {
         const Scalar x = X[row + column * ldx];
 #if COMPLEX
