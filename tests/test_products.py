@@ -57,7 +57,7 @@ def test_predictions_know_them(routine: str, dtype: str) -> None:
         plan(routine, (16384, 16384), dtype=dtype, workers=workers, nb=512, products=kind)
         for kind in ("native", "split")
     )
-    assert 1.1 < native.predicted_seconds / split.predicted_seconds < 1.85
+    assert 1.1 < native.predicted_seconds / split.predicted_seconds < 3.5
     assert "products:" in split.explain()
     assert "products:" not in native.explain()
 
