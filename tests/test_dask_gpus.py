@@ -76,7 +76,7 @@ def test_all_functions_give_the_result_of_arrays(
     cases = [*any_shape_cases(50, 33, dtype), *any_shape_cases(33, 50, dtype)]
     cases += square_cases(40, dtype)
     made = [
-        case.call(lambda a: chunked(xp, a, order=order), nb=NB, client=client) for case in cases
+        case.call(lambda a: chunked(xp, a, 20, order=order), nb=NB, client=client) for case in cases
     ]
     for case, found in zip(cases, dask.compute(*made), strict=True):
         expected = case.call(nb=NB)

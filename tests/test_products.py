@@ -103,6 +103,35 @@ def test_products_are_numpy_s(always: Any, products: Any, dtype: str, trans: str
     assert error <= 8 * k**0.5 * np.finfo(dtype).eps * np.abs(expected).max()
 
 
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_products_of_a_batch_may_be_far_apart() -> None:
+    cupy = pytest.importorskip("cupy")
+    from hetero_la.tiles.kernels.device import Queue
+    from hetero_la.tiles.kernels.gpu.device import GpuDevice
+    from hetero_la.tiles.kernels.gpu.products import product
+    from hetero_la.tiles.kernels.gpu.queue import block
+
+    step, size, k, rows = 16384, 128, 64, 65536  # the third block begins beyond 2^31 elements
+    order = 2 * step + size
+    device = GpuDevice(0)
+    with device.activate():
+        c = cupy.zeros((rows, order), "float32", order="F")
+        p = cupy.random.default_rng(0).standard_normal((k, order), dtype="float32").T
+        cupy.cuda.Device().synchronize()
+        q = device._queues[Queue.UPDATE]
+        q.stream.use()
+        whole = product(
+            q, block(p), block(p), (order, order, k), KernelOptions(products="split"), "nc"
+        )
+        whole.add(-1, block(c), (size, size), step=step, count=3)
+        device.synchronize()
+        assert whole.kind == "split"
+        for first in (0, step, 2 * step):
+            own = p[first : first + size]
+            assert abs(c[first : first + size, first : first + size] + own @ own.T).max() < 1e-3
+
+
 def _ratios(xp: Any, a: np.ndarray, definite: np.ndarray, products: str) -> list[float]:
     """Error ratios of LU, Cholesky and QR."""
     how: dict[str, Any] = {"nb": NB, "products": products}

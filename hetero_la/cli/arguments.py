@@ -92,7 +92,7 @@ def _add_run_options(parser: argparse.ArgumentParser, names: Sequence[str], *, c
         "products": {
             "choices": PRODUCTS, "metavar": "METHOD",
             "help": "large products of a GPU: native (default), split (single precision, by three "
-            "products in TF32), or 3m (complex, by three real products)",
+            "products in half precision), or 3m (complex, by three real products)",
         },
     }  # fmt: skip
     for option, keywords in some.items():

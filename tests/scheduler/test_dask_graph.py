@@ -74,7 +74,7 @@ def test_all_functions_of_dask_arrays_give_the_result_of_arrays(client: Client, 
     cases = [*any_shape_cases(50, 33, dtype), *any_shape_cases(33, 50, dtype)]
     cases += square_cases(40, dtype)
     options: dict[str, Any] = {"nb": NB, "client": client}
-    made = [case.call(lambda a: chunked(a, 13), **options) for case in cases]
+    made = [case.call(lambda a: chunked(a, 20), **options) for case in cases]
     for case, found in zip(cases, dask.compute(*made), strict=True):
         expected = case.call(nb=NB)
         assert_same(found, tuple(expected) if isinstance(expected, tuple) else expected)

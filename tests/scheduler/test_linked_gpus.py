@@ -248,7 +248,7 @@ def test_blocks_go_from_gpu_to_gpu(gpus: Client, rounds: str, linked: bool) -> N
             gpus.run(fail_at, number, workers=[info.address])
     for dtype, chunks, order in (
         ("float64", 70, "C"), ("complex64", (N, 33), "F"), ("float32", (45, N), "C"),
-        ("float64", N, "F"), ("complex128", 20, "C"),
+        ("float64", N, "F"), ("complex128", 40, "C"),
     ):  # fmt: skip
         a = np.asarray(random(N, dtype=dtype), order=order)  # type: ignore[call-overload]
         b = random(N, 5, dtype)

@@ -148,6 +148,26 @@ def test_columns_arrive_in_any_order_of_asking(device: Any) -> None:
     columns.stop()
 
 
+def test_a_column_may_be_asked_for_before_the_thread_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, copy = threading.Event(), ArrivingColumns._copy
+
+    def late(self: ArrivingColumns, *arguments: Any) -> None:
+        asked.wait()
+        copy(self, *arguments)
+
+    monkeypatch.setattr(ArrivingColumns, "_copy", late)
+    a, b = matrix(6, 4), np.zeros((6, 4), order="F")
+    arriving = ArrivingColumns(VirtualGpu(), [ColumnCopy(0, b, a)], lambda: None)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(arriving.wait_for, 0)
+        while 0 in arriving._arrived:
+            time.sleep(0.001)
+        asked.set()
+        waiting.result(timeout=10)
+    arriving.stop()
+    assert np.array_equal(a, b)
+
+
 def test_an_error_of_the_loading_thread_is_raised_to_those_who_wait() -> None:
     good, bad = np.zeros((3, 3), order="F"), np.zeros((3, 3), order="F")
     bad.flags.writeable = False

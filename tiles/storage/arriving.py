@@ -45,7 +45,11 @@ class ArrivingColumns:
         self._columns, self._then = columns, then
         self._arrived: dict[int, Future[Event]] = {column.start: Future() for column in columns}
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._copy, name="hetero-la-load", daemon=True)
+        # The thread gets a list of its own: `wait_for` may take columns before it runs.
+        arrivals = list(self._arrived.values())
+        self._thread = threading.Thread(
+            target=self._copy, args=(arrivals,), name="hetero-la-load", daemon=True
+        )
         self._thread.start()
 
     def wait_for(self, start: int) -> Event:
@@ -61,8 +65,7 @@ class ArrivingColumns:
         self._stopped.set()
         self._thread.join()
 
-    def _copy(self) -> None:
-        arrivals = list(self._arrived.values())
+    def _copy(self, arrivals: list[Future[Event]]) -> None:
         try:
             with self._device.activate():
                 self._device.wait(Queue.COPY, self._ready)

@@ -35,6 +35,9 @@ _HALF = np.dtype(np.float16)
 #: CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT
 _REAL_16, _REAL_32, _IN_32, _DEFAULT = 2, 0, 68, -1
 _ON_HOST, _ON_DEVICE = 0, 1  # cublasPointerMode_t
+#: Elements of C within which cuBLAS finds the products of a batch: farther ones, of numbers in half
+#: precision, are added to other memory (CUDA 13.0, cuBLAS 13.1, H100).
+_REACH = 2**31 - 1
 _HAS_REDUCTIONS = 80  # compute capability from which on a warp finds its maximum in one instruction
 #: Bytes of `Scales` in products.cu, and where it has the factors of a product and of C.
 _SCALES, _ALPHAS, _BETAS = 24, {1: 8, -1: 12}, {0: 16, 1: 20}
@@ -178,14 +181,18 @@ def _multiply_parts(
     from cupy_backends.cuda.libs import cublas
 
     handle, scales = q.handle("cublas"), q.workspace("scales", _SCALES)
-    operations = (operation(letter, A.dtype) for letter in trans)
+    operations = [operation(letter, A.dtype) for letter in trans]
+    at_once = min(count, max(_REACH // max(steps[2], 1), 1))
     cublas.setPointerMode(handle, _ON_DEVICE)
     try:
-        cublas.gemmStridedBatchedEx(
-            handle, *operations, *shape, scales + _ALPHAS[alpha],
-            A.pointer, _REAL_16, A.ld, steps[0], B.pointer, _REAL_16, B.ld, steps[1],
-            scales + _BETAS[beta], C.pointer, _REAL_32, C.ld, steps[2], count, _IN_32, _DEFAULT,
-        )  # fmt: skip
+        for first in range(0, count, at_once):
+            X, Y, Z = (one.at(first * step, 0) for one, step in zip((A, B, C), steps, strict=True))
+            cublas.gemmStridedBatchedEx(
+                handle, *operations, *shape, scales + _ALPHAS[alpha],
+                X.pointer, _REAL_16, X.ld, steps[0], Y.pointer, _REAL_16, Y.ld, steps[1],
+                scales + _BETAS[beta], Z.pointer, _REAL_32, Z.ld, steps[2],
+                min(at_once, count - first), _IN_32, _DEFAULT,
+            )  # fmt: skip
     finally:
         cublas.setPointerMode(handle, _ON_HOST)
 
