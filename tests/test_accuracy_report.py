@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from scipy.linalg import LinAlgWarning, get_lapack_funcs
 
 import hetero_la
 from hetero_la import AccuracyReport, Cluster, cho_factor, lstsq, lu_factor, qr_factor, solve
+from hetero_la.accuracy import energy
 from hetero_la.accuracy.energy import nvml_counters, rapl_counters, start_meter
 from hetero_la.accuracy.factored import QRFactored
 from hetero_la.accuracy.histogram import Histogram
@@ -477,26 +479,39 @@ def test_counters_of_energy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (name, counter.read(), counter.around) == ("package-0", 5.0, 8.0)
     (tmp_path / "intel-rapl:0" / "energy_uj").unlink()  # as if only root might read it
     assert list(rapl_counters(tmp_path)) == []
-    counts = iter([1000, 3500])
+    counts = iter([1000, 1000, 1000, 3500])
+
+    def set_to(value: Callable[[], int]) -> Callable[..., int]:
+        def call(*arguments: Any) -> int:
+            arguments[-1]._obj.value = value()
+            return 0
+
+        return call
+
     fake = SimpleNamespace(
-        nvmlInit=lambda: None, nvmlDeviceGetCount=lambda: 1,
-        nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetTotalEnergyConsumption=lambda handle: next(counts),
+        nvmlDeviceGetCount_v2=set_to(lambda: 1), nvmlDeviceGetHandleByIndex_v2=set_to(lambda: 7),
+        nvmlDeviceGetTotalEnergyConsumption=set_to(lambda: next(counts)),
     )  # fmt: skip
-    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    monkeypatch.setattr(energy, "_nvml", lambda: fake)
     assert [name for name, _ in nvml_counters()] == ["GPU 0"]
     assert start_meter().joules()["GPU 0"] == 2.5
-    counts = iter([1000, 3000])
+    counts = iter([1000, 1000, 3000])
     report = solve(random(9), np.ones(9), report=True)[1]
     assert report.joules is not None
     assert report.joules["GPU 0"] == 2
     assert "GPU 0 2 J" in str(report)
-    monkeypatch.setitem(sys.modules, "pynvml", None)
+    fake.nvmlDeviceGetTotalEnergyConsumption = lambda *arguments: 3  # not supported
     assert list(nvml_counters()) == []
     without = dataclasses.replace(report, joules={})
     assert "energy" in str(without)
     assert "not readable" in str(without)
     assert "energy" not in str(lu_factor(random(9)).report())
+
+
+def test_a_counter_of_energy_may_begin_anew() -> None:
+    counts = iter([9.0, 2.0, 4.0, 3.0])
+    meter = energy.Meter({"package-0": energy.Counter(lambda: next(counts), around=10.0)})
+    assert [meter.total() for _ in range(3)] == [3.0, 5.0, 14.0]
 
 
 def test_runs_on_workers() -> None:

@@ -18,7 +18,10 @@ import scipy.linalg
 from scipy.linalg import LinAlgWarning
 
 import hetero_la
+import hetero_la.execution.execute as execute
 import hetero_la.execution.executor_choice as executor_choice
+from hetero_la import factor_file
+from hetero_la.io.files import read_matrix
 from hetero_la.pictures.runs.tracks import memory
 from hetero_la.planning.options import Options
 from hetero_la.scheduler.placement.workers import WorkerInfo
@@ -264,6 +267,30 @@ class TestMappedFiles:
         factors = hetero_la.lu_factor(mapped, overwrite_a=True)
         assert factors.plan.groups is None
         assert np.allclose(np.load(tmp_path / "a.npy"), scipy.linalg.lu_factor(a)[0])
+
+    def test_a_note_stays_beside_a_file_that_is_incomplete(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        a, path, note = random(N, N), tmp_path / "a.npy", tmp_path / "a.npy.incomplete"
+        np.save(path, a)
+
+        def interrupted(*args: Any) -> Any:
+            assert note.exists()
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(execute, "_run", interrupted)
+            for mode in ("c", "r+"):  # what is copied on write is not the file
+                assert not note.exists()
+                with pytest.raises(KeyboardInterrupt if mode == "r+" else AssertionError):
+                    hetero_la.lu_factor(np.load(path, mmap_mode=mode), overwrite_a=True, nb=NB)
+        told = "a.npy may hold neither its matrix nor the result: lu of a .* matrix, which over"
+        for read in (read_matrix, lambda path: factor_file("lu", path, tmp_path / "f.h5")):
+            with pytest.raises(ValueError, match=f"{told}.*; delete a.npy.incomplete to use it"):
+                read(path)
+        hetero_la.lu_factor(np.load(path, mmap_mode="r+"), overwrite_a=True, nb=NB)
+        assert not note.exists()
+        assert np.allclose(read_matrix(path), scipy.linalg.lu_factor(a)[0])
 
 
 def test_pictures_show_what_is_in_memory(gpus: hetero_la.Cluster) -> None:

@@ -25,7 +25,6 @@ from hetero_la.studies import (
     what_it_is_worth,
     where_time_goes,
 )
-from hetero_la.studies.common.energy_counters import CpuCounter
 from hetero_la.studies.common.plots import write_plot
 from hetero_la.studies.common.study import StudyRun
 from hetero_la.studies.factorizations import ablation
@@ -100,18 +99,6 @@ def test_a_panel_is_factored_as_lapack_does(routine: str) -> None:
 def test_the_dynamic_program_cuts_the_whole_matrix() -> None:
     sizes = two_level.programmed("cholesky", 300, False, [32, 64])
     assert set(TileLayout(300, 300, sizes).column_widths[:-1]) <= {32, 64}
-
-
-def test_a_counter_of_energy_may_wrap(tmp_path: Path) -> None:
-    zone = tmp_path / "intel-rapl:0"
-    zone.mkdir()
-    (zone / "max_energy_range_uj").write_text("10000000")
-    (zone / "energy_uj").write_text("9000000")
-    counter = CpuCounter(tmp_path)
-    (zone / "energy_uj").write_text("2000000")
-    assert counter() == pytest.approx(3.0)
-    (zone / "energy_uj").write_text("4000000")
-    assert counter() == pytest.approx(5.0)
 
 
 def test_energy_is_of_all_counters(monkeypatch: pytest.MonkeyPatch) -> None:

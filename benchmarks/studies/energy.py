@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import hetero_la
+from hetero_la.accuracy.energy import Meter, nvml_counters, rapl_counters
 from hetero_la.cli.main import main
 from hetero_la.studies.common.columns import SECONDS, WORD, number, rate
-from hetero_la.studies.common.energy_counters import CpuCounter, GpuCounter, Joules, PowerLog
 from hetero_la.studies.common.plots import bars, finish, panels, style
+from hetero_la.studies.common.power import Joules, PowerLog
 from hetero_la.studies.common.study import (
     Row,
     Rows,
@@ -39,19 +40,15 @@ FACTOR, COPY = "factor", "copy"
 
 def counters_of(run: StudyRun) -> dict[str, Joules]:
     """Return the counters that this machine has; say which it has not."""
-    found: dict[str, Joules] = {}
-    try:
-        found["CPU"] = CpuCounter()
-    except OSError as error:
-        run.leave_out(f"energy of the CPU: {error}")
+    places = {"CPU": dict(rapl_counters())}
     if run.has_gpus(1, "energy of a GPU"):
         import cupy
 
-        try:
-            found["GPU"] = GpuCounter(cupy.cuda.Device(0).pci_bus_id)
-        except OSError as error:
-            run.leave_out(f"energy of the GPU: {error}")
-    return found
+        places["GPU"] = dict(nvml_counters([cupy.cuda.Device(0).pci_bus_id]))
+    for place in [place for place, counters in places.items() if not counters]:
+        run.leave_out(f"energy of the {place}: no counter can be read")
+        del places[place]
+    return {place: Meter(counters).total for place, counters in places.items()}
 
 
 class RepeatedRuns:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-from collections.abc import Callable, Iterator, Mapping
+import ctypes
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,8 @@ class Counter(NamedTuple):
 class Meter:
     """Joules since a meter was started, by the counters that can be read.
 
-    The counters are those of whole devices: what else runs there counts, too.
+    The counters are those of whole devices: what else runs there counts, too.  It has to be asked
+    before a counter begins anew twice.
 
     Parameters
     ----------
@@ -38,7 +40,8 @@ class Meter:
 
     def __init__(self, counters: Mapping[str, Counter]) -> None:
         self._counters = counters
-        self._before = self._read()
+        self._last = self._read()
+        self._spent = dict.fromkeys(self._last, 0.0)
 
     def _read(self) -> dict[str, float]:
         found = {}
@@ -49,12 +52,16 @@ class Meter:
 
     def joules(self) -> dict[str, float]:
         """Return the joules of each device since the meter was started."""
-        spent = {}
-        for name, now in self._read().items():
-            if name in self._before:
-                count = now - self._before[name]
-                spent[name] = count if count >= 0 else count + self._counters[name].around
-        return spent
+        now = self._read()
+        for name in now.keys() & self._last.keys():
+            count = now[name] - self._last[name]
+            self._spent[name] += count if count >= 0 else count + self._counters[name].around
+        self._last |= now
+        return {name: self._spent[name] for name in now if name in self._spent}
+
+    def total(self) -> float:
+        """Return the joules of all devices together."""
+        return sum(self.joules().values())
 
 
 def start_meter() -> Meter:
@@ -82,17 +89,47 @@ def rapl_counters(folder: Path = _RAPL) -> Iterator[tuple[str, Counter]]:
         yield name, Counter(lambda file=zone / "energy_uj": float(file.read_text()) / 1e6, around)  # type: ignore[misc]
 
 
-def nvml_counters() -> Iterator[tuple[str, Counter]]:
-    """Find the counters of GPUs, if NVIDIA's ``nvidia-ml-py`` is installed."""
+def nvml_counters(addresses: Sequence[str] | None = None) -> Iterator[tuple[str, Counter]]:
+    """Find the counters of GPUs: of all, or of those with these addresses on the PCI bus."""
     try:
-        nvml: Any = importlib.import_module("pynvml")
-        nvml.nvmlInit()
-        handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
-    except Exception:  # no library, no driver, or no GPU: each has an exception of its own
+        handles = _handles(addresses)
+        for index, handle in enumerate(handles):
+            _joules(handle)
+            yield f"GPU {index}", Counter(functools.partial(_joules, handle))
+    except OSError:  # no driver, or a GPU that does not count
         return
 
-    def reader(handle: Any) -> Callable[[], float]:
-        return lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3
 
+def _handles(addresses: Sequence[str] | None) -> list[ctypes.c_void_p]:
+    """Return NVML's handles of GPUs."""
+    found = ctypes.c_uint(0 if addresses is None else len(addresses))
+    if addresses is None:
+        _call("nvmlDeviceGetCount_v2", ctypes.byref(found))
+    handles = [ctypes.c_void_p() for _ in range(found.value)]
     for index, handle in enumerate(handles):
-        yield f"GPU {index}", Counter(reader(handle))
+        if addresses is None:
+            _call("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(handle))
+        else:
+            address = addresses[index].encode()
+            _call("nvmlDeviceGetHandleByPciBusId_v2", address, ctypes.byref(handle))
+    return handles
+
+
+def _joules(handle: ctypes.c_void_p) -> float:
+    energy = ctypes.c_ulonglong()
+    _call("nvmlDeviceGetTotalEnergyConsumption", handle, ctypes.byref(energy))
+    return 1e-3 * energy.value
+
+
+def _call(name: str, *arguments: object) -> None:
+    if status := getattr(_nvml(), name)(*arguments):
+        raise OSError(f"{name} returned {status}")
+
+
+@functools.cache
+def _nvml() -> Any:
+    """Return NVML, initialized; raise OSError if there is none."""
+    library = ctypes.CDLL("libnvidia-ml.so.1")
+    if status := library.nvmlInit_v2():
+        raise OSError(f"nvmlInit_v2 returned {status}")
+    return library

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from hetero_la.checks.inputs import is_writable
 from hetero_la.execution.resident_factors import Residency
+from hetero_la.io.overwritten import mapped_file
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.machine.model import Source
 from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
@@ -52,7 +50,7 @@ class Destination:
     @property
     def mapped(self) -> bool:
         """Whether the matrix is in a file, which may be larger than memory."""
-        return is_mapped(self.matrix)
+        return mapped_file(self.matrix) is not None
 
     @property
     def absent(self) -> int:
@@ -94,27 +92,9 @@ def can_hold_result(a: Any) -> bool:
     return bool(a.flags.f_contiguous and usable)
 
 
-def is_mapped(a: Any) -> bool:
-    """Return whether an array is a file's, mapped into memory.
-
-    Examples
-    --------
-    >>> import tempfile, numpy as np
-    >>> with tempfile.TemporaryFile() as file:
-    ...     a = np.memmap(file, shape=(3, 3), dtype=float, mode="w+")
-    ...     is_mapped(np.asarray(a)[1:]), is_mapped(a + 1)
-    (True, False)
-    """
-    while isinstance(a, np.ndarray):
-        if isinstance(a, np.memmap) and isinstance(a.base, mmap.mmap):
-            return True
-        a = a.base
-    return isinstance(a, mmap.mmap)
-
-
 def holds_result(a: Any) -> bool:
     """Return whether the result of a run may take the place of `a`, in its memory or its file."""
-    return can_hold_result(a) or (is_mapped(a) and is_writable(a))
+    return can_hold_result(a) or (mapped_file(a) is not None and is_writable(a))
 
 
 def source_of(a: Any, in_place: bool) -> Source:

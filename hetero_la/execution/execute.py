@@ -9,13 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from hetero_la.algorithms.routines import ROUTINES
-from hetero_la.execution.destination import Destination, holds_result, is_mapped
+from hetero_la.execution.destination import Destination, holds_result
 from hetero_la.execution.executor_choice import caller_gpu, choose
 from hetero_la.execution.one_call import call_library, takes_one_call
 from hetero_la.execution.report import Report, Timing
 from hetero_la.execution.resident_factors import KeptFactors, Residency, release_copies
 from hetero_la.execution.result import Result
 from hetero_la.execution.timeline import traced
+from hetero_la.io.overwritten import mapped_file, overwriting
 from hetero_la.planning.check_memory import check_memory
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import resume
@@ -69,7 +70,7 @@ def execute(
     """
     nrhs = columns if b is None else b.shape[1]
     in_place = overwrite_a and not nrhs and holds_result(a)
-    plain = client is None and not options and (nrhs or b is None) and not is_mapped(a)
+    plain = client is None and not options and (nrhs or b is None) and mapped_file(a) is None
     if plain and takes_one_call(routine, a, nrhs, in_place=in_place):
         with contextlib.suppress(MemoryError):  # of a GPU: tasks say what they need, and free it
             return call_library(routine, a, b, nrhs, in_place)
@@ -85,7 +86,8 @@ def execute(
     fresh = gpus and plan.host_arrays and not in_place and not over_processes(plan.workers)
     target = destination.allocate()
     storage = ArrayStorage(a, target, b, destination.absent, fresh=fresh)
-    plan, outcome = _run(plan, job, storage, client, destination.gpu)
+    with overwriting(a if in_place else None, plan.title):
+        plan, outcome = _run(plan, job, storage, client, destination.gpu)
     timing = Timing.of(time.perf_counter() - began, plan, outcome)
     copies = destination.residency is Residency.BOTH
     kept = KeptFactors(plan, client, outcome, copies=copies) if stays else None

@@ -13,6 +13,7 @@ import numpy as np
 from hetero_la.checks.inputs import DTYPES
 from hetero_la.io.formats import HAS_NO_NAMES, import_library, opened_hdf5, opened_zarr
 from hetero_la.io.outputs import errors_naming_file
+from hetero_la.io.overwritten import require_complete
 from hetero_la.tiles.storage.file_storage import StoredMatrix
 
 #: Suffixes of files of which parts can be read, and of those that hold several arrays.
@@ -64,6 +65,7 @@ def opened(path: Path, name: str | None = None) -> Iterator[StoredMatrix]:
 def _opened_npy(path: Path, name: str | None) -> Iterator[Any]:
     if name is not None:
         raise ValueError(HAS_NO_NAMES)
+    require_complete(path)
     yield np.load(path, mmap_mode="r", allow_pickle=False)
 
 

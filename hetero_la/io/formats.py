@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hetero_la.io.overwritten import require_complete
 from hetero_la.tiles.arrays.counted import in_bytes
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 from hetero_la.tiles.kernels.cpu.device import available_memory
@@ -71,6 +72,7 @@ def choose_name(names: list[str], name: str | None) -> str:
 
 
 def _read_npy(path: Path, name: str | None, copies: int) -> NDArray:
+    require_complete(path)
     with open(path, "rb") as file:
         magic = file.read(len(np.lib.format.MAGIC_PREFIX))
         if magic != np.lib.format.MAGIC_PREFIX:

@@ -19,6 +19,13 @@ from tests.tiles.nvrtc import NVRTC, compiled_by_nvrtc
 NVCC = shutil.which("nvcc")
 #: A real type and a complex one, of either precision: CI compiles these by both compilers.
 ONCE = (np.float32, np.complex128)
+each_type = pytest.mark.parametrize(
+    "dtype",
+    [
+        pytest.param(dtype, marks=() if dtype in ONCE else pytest.mark.exhaustive)
+        for dtype in DTYPES
+    ],
+)
 
 
 def sources_of(dtype: np.dtype) -> Iterator[Source]:
@@ -46,13 +53,7 @@ def test_every_file_is_compiled() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(NVCC is None, reason="needs nvcc")
-@pytest.mark.parametrize(
-    "dtype",
-    [
-        pytest.param(dtype, marks=() if dtype in ONCE else pytest.mark.exhaustive)
-        for dtype in DTYPES
-    ],
-)
+@each_type
 def test_sources_compile_by_nvcc_without_warnings(dtype: type, tmp_path: Path) -> None:
     for source in sources_of(np.dtype(dtype)):
         command = [NVCC, *source.options, "-arch=sm_80", "-cubin", "-Werror=all-warnings"]
@@ -62,7 +63,7 @@ def test_sources_compile_by_nvcc_without_warnings(dtype: type, tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.skipif(NVRTC is None, reason="needs the wheel nvidia-cuda-nvrtc")
-@pytest.mark.parametrize("dtype", DTYPES)
+@each_type
 def test_sources_compile_by_nvrtc(dtype: type) -> None:
     """CuPy compiles by whichever version is installed; each finds other errors."""
     for source in sources_of(np.dtype(dtype)):

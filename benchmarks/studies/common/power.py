@@ -1,17 +1,14 @@
-"""Counters of energy: of GPUs by NVML, of the CPU by the kernel's powercap interface (RAPL)."""
+"""Power over time, from counters of joules."""
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-_POWERCAP = Path("/sys/class/powercap")
 #: Returns joules since some moment; they only grow.
 Joules = Callable[[], float]
 
@@ -21,74 +18,6 @@ class PowerSample(NamedTuple):
 
     when: float
     watts: dict[str, float]
-
-
-class CpuCounter:
-    """The energy of all processor packages.
-
-    Parameters
-    ----------
-    folder : Path, optional
-        The kernel's folder of power zones.
-
-    Raises
-    ------
-    OSError
-        If there is no zone of a package, or if it may not be read.
-    """
-
-    def __init__(self, folder: Path = _POWERCAP) -> None:
-        self._zones = [
-            zone for zone in sorted(folder.glob("*-rapl:*")) if zone.name.count(":") == 1
-        ]
-        if not self._zones:
-            raise FileNotFoundError("no processor package tells its energy")
-        self._ranges = [int((zone / "max_energy_range_uj").read_text()) for zone in self._zones]
-        self._last = self._read()
-        self._total = 0
-
-    def _read(self) -> list[int]:
-        return [int((zone / "energy_uj").read_text()) for zone in self._zones]
-
-    def __call__(self) -> float:
-        """Return the joules since the beginning; to be called before a counter wraps twice."""
-        now = self._read()
-        for before, after, most in zip(self._last, now, self._ranges, strict=True):
-            self._total += after - before if after >= before else after - before + most
-        self._last = now
-        return 1e-6 * self._total
-
-
-class GpuCounter:
-    """The energy of a GPU, given its address on the PCI bus.
-
-    Raises
-    ------
-    OSError
-        If there is no NVML, or the GPU tells no energy.
-    """
-
-    def __init__(self, pci_address: str) -> None:
-        self._nvml = ctypes.CDLL("libnvidia-ml.so.1")
-        self._handle = ctypes.c_void_p()
-        self._call("nvmlInit_v2")
-        self._call(
-            "nvmlDeviceGetHandleByPciBusId_v2", pci_address.encode(), ctypes.byref(self._handle)
-        )
-        self._first = self._millijoules()
-
-    def _call(self, name: str, *arguments: object) -> None:
-        if status := getattr(self._nvml, name)(*arguments):
-            raise OSError(f"{name} returned {status}")
-
-    def _millijoules(self) -> int:
-        energy = ctypes.c_ulonglong()
-        self._call("nvmlDeviceGetTotalEnergyConsumption", self._handle, ctypes.byref(energy))
-        return energy.value
-
-    def __call__(self) -> float:
-        """Return the joules since the beginning."""
-        return 1e-3 * (self._millijoules() - self._first)
 
 
 class PowerLog:
