@@ -112,8 +112,8 @@ def test_products_of_a_batch_may_be_far_apart() -> None:
     from hetero_la.tiles.kernels.gpu.products import product
     from hetero_la.tiles.kernels.gpu.queue import block
 
-    step, size, k, rows = 16384, 128, 64, 65536  # the third block begins beyond 2^31 elements
-    order = 2 * step + size
+    size, count, k, rows = 256, 254, 512, 65536  # the diagonal blocks of Cholesky of order 65536
+    order = count * size
     device = GpuDevice(0)
     with device.activate():
         c = cupy.zeros((rows, order), "float32", order="F")
@@ -124,10 +124,10 @@ def test_products_of_a_batch_may_be_far_apart() -> None:
         whole = product(
             q, block(p), block(p), (order, order, k), KernelOptions(products="split"), "nc"
         )
-        whole.add(-1, block(c), (size, size), step=step, count=3)
+        whole.add(-1, block(c), (size, size), step=size, count=count)
         device.synchronize()
         assert whole.kind == "split"
-        for first in (0, step, 2 * step):
+        for first in range(0, order, size):
             own = p[first : first + size]
             assert abs(c[first : first + size, first : first + size] + own @ own.T).max() < 1e-3
 

@@ -35,9 +35,9 @@ _HALF = np.dtype(np.float16)
 #: CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT
 _REAL_16, _REAL_32, _IN_32, _DEFAULT = 2, 0, 68, -1
 _ON_HOST, _ON_DEVICE = 0, 1  # cublasPointerMode_t
-#: Elements of C within which cuBLAS finds the products of a batch: farther ones, of numbers in half
-#: precision, are added to other memory (CUDA 13.0, cuBLAS 13.1, H100).
-_REACH = 2**31 - 1
+#: Most elements of C that the products of a batch span. With numbers in half precision cuBLAS wrote
+#: to other memory where they spanned 2^32, and not where they spanned 2^30 (CUDA 13, H100, H200).
+_REACH = 2**30
 _HAS_REDUCTIONS = 80  # compute capability from which on a warp finds its maximum in one instruction
 #: Bytes of `Scales` in products.cu, and where it has the factors of a product and of C.
 _SCALES, _ALPHAS, _BETAS = 24, {1: 8, -1: 12}, {0: 16, 1: 20}
