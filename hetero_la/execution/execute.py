@@ -10,7 +10,7 @@ from typing import Any
 
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.execution.destination import Destination, holds_result
-from hetero_la.execution.executor_choice import caller_gpu, choose
+from hetero_la.execution.executor_choice import caller_gpu, choose, device_of_caller
 from hetero_la.execution.one_call import call_library, takes_one_call
 from hetero_la.execution.report import Report, Timing
 from hetero_la.execution.resident_factors import KeptFactors, Residency, release_copies
@@ -28,7 +28,6 @@ from hetero_la.scheduler.run.inline import run_inline
 from hetero_la.scheduler.run.job import Job, Outcome
 from hetero_la.scheduler.run.runner import Runner
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
-from hetero_la.tiles.arrays.forks import ProcessLock
 from hetero_la.tiles.arrays.transfer import wait_for_writes
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.device import Device
@@ -119,18 +118,13 @@ def _choose(
     return choose(routine, wanted, client, options, may_stream=True)
 
 
-#: A GPU's device object serves one thread at a time, and multi-threaded BLAS calls of
-#: several threads only get in each other's way.
-_device_of_caller = ProcessLock()
-
-
 def _run(
     plan: Plan, job: Job, storage: ArrayStorage, client: Any, index: int | None
 ) -> tuple[Plan, Outcome]:
     """Run a plan's job; return the plan that was followed in the end, and what came out."""
     if client is None:
         device = CpuDevice("caller") if index is None else caller_gpu(index)
-        with _device_of_caller, traced(job) as keep:
+        with device_of_caller, traced(job) as keep:
             return keep(plan, _inline(job, device, storage))
     wait_for_writes(storage.source)
     wait_for_writes(storage.rhs)

@@ -25,6 +25,7 @@ from hetero_la.scheduler.cluster.clients import (
 )
 from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
 from hetero_la.tiles.arrays.errors import DeviceUnavailableError, InsufficientMemoryError
+from hetero_la.tiles.arrays.forks import ProcessLock
 from hetero_la.tiles.kernels.cpu.device import available_memory
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
@@ -136,6 +137,11 @@ def with_preset(options: Mapping[str, Any], client: Any) -> Options:
 def require_options(options: Mapping[str, Any], client: Any) -> None:
     """Check options and client of a call that needs no run."""
     with_preset(options, None if client is None else running_client(client))
+
+
+#: A GPU's device object serves one thread at a time, and multi-threaded BLAS calls of
+#: several threads only get in each other's way.
+device_of_caller = ProcessLock()
 
 
 @functools.cache

@@ -201,7 +201,8 @@ class FactorsOnGpu(Kept):
     @property
     def dtype(self) -> Any:
         """Element type."""
-        return self._arrays[0].dtype if self._arrays else None
+        held = self._arrays  # another thread may release them
+        return held[0].dtype if held else None
 
     @property
     def there(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.execution.executor_choice import caller_gpu
+from hetero_la.execution.executor_choice import caller_gpu, device_of_caller
 from hetero_la.execution.report import Report, Timing
 from hetero_la.execution.timeline import traced
 from hetero_la.in_files.checkpoint_folder import CheckpointFolder
@@ -108,11 +108,15 @@ class StoredRun:
         lower = plan.routine == "cholesky"
         storage = FileStorage(source, target, lower=lower, **keep)
         began = time.perf_counter()
-        with traced(job) as record:
+        with device_of_caller, traced(job) as record:
             runner = Runner(job, 0, self.device, storage)
-            if folder is not None:
-                self._run_visits(runner, storage, flush, folder)
-            outcome = Outcome(run_inline(runner) if folder is None else runner.finish())
+            try:
+                if folder is not None:
+                    self._run_visits(runner, storage, flush, folder)
+                outcome = Outcome(run_inline(runner) if folder is None else runner.finish())
+            except BaseException as error:  # between visits, nobody else ends the writes
+                runner.come_to_rest(error)
+                raise
             runner.keep_record(outcome)
             record(plan, outcome)
         outcome.values |= {n: v for n, v in given.items() if n[0] in plan.graph.results}

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -88,6 +88,17 @@ def run_in_processes(
             with contextlib.suppress(Exception):  # the first error is the one to report
                 attempt.clean_up()
             raise
+
+
+@contextlib.contextmanager
+def _stored(storage: ArrayStorage, host: CpuDevice) -> Iterator[None]:
+    """Wait, at the end of the block, for the copies on the host that storing has begun."""
+    try:
+        yield
+        storage.flush(host)
+    except BaseException:
+        storage.abandon(host)
+        raise
 
 
 class _Attempt:
@@ -205,8 +216,12 @@ class _Attempt:
         wait_all(self.client, self.finals, self.addresses, self._check)
         # If the result takes the place of the input, a loss half-way would leave neither.
         in_place = storage.source is storage.target
-        store = partial(storage.store, CpuDevice())
-        with contextlib.closing(Collector(store, at_once=in_place)) as collector:
+        host = CpuDevice()
+        store = partial(storage.store, host)
+        with (
+            _stored(storage, host),
+            contextlib.closing(Collector(store, at_once=in_place)) as collector,
+        ):
             handed = [
                 self._add(
                     "result",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from dask.sizeof import sizeof
 
-from hetero_la.scheduler.cluster.devices import current_worker, device_of
+from hetero_la.scheduler.cluster.devices import current_worker, device_lock, device_of
 from hetero_la.scheduler.exchange.between_processes import ProcessPort
 from hetero_la.scheduler.exchange.columns import (
     ColumnSource,
@@ -355,9 +355,11 @@ def run_whole(packed: PackedJob, buffer: InputBuffer, portions: int) -> Finished
     storage = LocalStorage(array, whole_spans(job.layout))
     if len(job.programs) > 1:
         return Finished(storage, run_as_one_task(job, ArrayStorage(array, array), team_of(job)))
-    runner = Runner(job, 0, _device(device_index(array)), storage)
-    runner.run(0, len(job.programs[0].instructions))
-    return _finished(runner)
+    device = _device(device_index(array))
+    with device_lock(device):
+        runner = Runner(job, 0, device, storage)
+        runner.run(0, len(job.programs[0].instructions))
+        return _finished(runner)
 
 
 def run_at_once(packed: PackedJob, on_gpu: bool, inputs: Inputs) -> Finished:

@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ from hetero_la.tiles.arrays.errors import RunAbortedError, StaleShardError
 from hetero_la.tiles.kernels import registry
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.device import Array, KernelOptions
+from hetero_la.tiles.storage import shard
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import ArrayStorage
 from tests.dask_support import nothing_left
@@ -520,6 +522,23 @@ def test_runs_at_once_take_turns_and_mix_nothing_up(hybrid: Cluster) -> None:
         assert not thread.is_alive()
     assert not errors
     assert not dask_execution._runs
+
+
+def test_copies_on_the_host_have_ended_when_a_run_on_processes_has(
+    processes: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(target: Array, source: Array) -> list[Future[None]]:
+        def copy() -> None:
+            time.sleep(0.3)
+            target[...] = source
+
+        return [pool.submit(copy)]
+
+    a = random(60)
+    with ThreadPoolExecutor(4) as pool:
+        monkeypatch.setattr(shard, "copies_on_host", late)
+        lower = hetero_la.cholesky(a @ a.T + 60 * np.eye(60), lower=True, client=processes, nb=NB)
+    assert not np.triu(lower, 1).any()
 
 
 def test_two_runs_at_once_on_processes(processes: Client) -> None:

@@ -111,8 +111,8 @@ class Staging:
             arrived = self._device.record(Queue.STORE)
             emptied = copy_threads().submit(self._empty, arrived, buffer, target[block])
             pieces.append(emptied)
+            self._emptying.append(emptied)  # at once: the next piece may fail
             self._leave[slot] = emptied.result
-        self._emptying += pieces
         return pieces
 
     def by_pieces(self, target: Array) -> bool:
