@@ -80,7 +80,7 @@ def test_a_child_that_is_forked_while_a_thread_factors(of_parent: int) -> None:
 
 def test_every_lock_of_the_process_is_new_in_a_child() -> None:
     run("""
-        from hetero_la.execution import execute
+        from hetero_la.execution import executor_choice
         from hetero_la.scheduler.cluster import clients
         from hetero_la.scheduler.links import endpoint
         from hetero_la.scheduler.on_dask import held_shard, threads as on_dask
@@ -88,7 +88,7 @@ def test_every_lock_of_the_process_is_new_in_a_child() -> None:
         from hetero_la.scheduler.cluster.devices import _devices_lock
         from hetero_la.scheduler.cluster.cluster import _configuration_lock
         locks = [
-            execute._device_of_caller, clients._embedded_lock, on_dask._threads_of_workers,
+            executor_choice.device_of_caller, clients._embedded_lock, on_dask._threads_of_workers,
             on_dask._devices_of_this_process,
             quick._measuring, _devices_lock, _configuration_lock, endpoint._making,
             held_shard._changed,
