@@ -8,8 +8,8 @@ Small tiles make many small products, large ones make long panels that nothing h
 size lies between, and depends on the machine.  Look-ahead pays where a panel and an update can
 run at the same time: with GPUs, or with several workers.
 
-Each combination is run several times, and the fastest run counts.  The last result of each is checked by
-LAPACK's error ratio, ``||PA - LU|| / (n ||A|| eps)``. ::
+Each combination is run several times, and the fastest run counts.  The last result
+of each is checked by LAPACK's error ratio, ``||PA - LU|| / (n ||A|| eps)``. ::
 
     python examples/03_sweep.py
 
