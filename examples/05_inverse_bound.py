@@ -12,8 +12,8 @@ used only up to ``||W||_1 <= inverse_bound``; beyond it, the kernel substitutes.
 Partial pivoting keeps ``||W||`` small in practice, though not in theory, where it can reach
 2^(nb-1). The matrices named "grown P" are made to provoke it: A = L U with a random,
 well-conditioned U, and with an L in whose diagonal tiles the first P columns hold -0.9 everywhere
-below the diagonal.  So ``||W||`` is about 1.9^P, and U does not grow: substitution is accurate,
-and the multiplication is not.
+below the diagonal.  So ``||W||_1`` is about (nb - P) 0.9 1.9^(P-1), for few columns nb/2 1.9^P,
+and U does not grow: substitution is accurate, and the multiplication is not.
 
 The table shows the largest ``||W||_1`` over all steps, and error ratios with the bound off
 ("inf": always multiply), with the default, and at 0 (always substitute): ``||PA - LU|| / (n ||A||
@@ -51,7 +51,7 @@ MEASURES = ("LU", "lu_solve", "solve")
 
 
 def grown(n: int, nb: int, columns: int, dtype: str) -> NDArray:
-    """L U with ||W|| about 1.9^columns in each step, and no growth in U."""
+    """L U with ||W||_1 about nb/2 1.9^columns in each step, and no growth in U."""
     rng = np.random.default_rng(columns)
     L = np.tril(rng.uniform(-1, 1, (n, n)) / nb, -1) + np.eye(n)
     for first in range(0, n, nb):
