@@ -186,15 +186,18 @@ def rows_of_pipeline() -> list[dict[str, Any]]:
     best = 16e12
     return [
         *({**row, "of best": row["flop/s"] / best} for row in rows),
-        pipeline._summary(name, rows, best),
+        pipeline._summary(name, rows, best, {"peak": 20e12}),
     ]
 
 
 def test_the_fewest_warps_that_fill_a_pipeline() -> None:
     rows = rows_of_pipeline()
-    assert rows[-1]["warps, 8 chains"] == 2
-    assert rows[-1]["warps, 1 chain"] is None
-    assert "90 % of that takes 2 warps of 8 chains" in pipeline.find(rows)[0]
+    summary = rows[-1]
+    assert (summary["most chains"], summary["warps, most chains"]) == (8, 2)
+    assert summary["warps, 1 chain"] is None
+    assert summary["of peak"] == pytest.approx(0.8)
+    (found,) = pipeline.find(rows)
+    assert "80 % of the peak; 90 % of that takes 2 warps of 8 chains" in found
 
 
 def rows_of_barrier() -> list[dict[str, Any]]:

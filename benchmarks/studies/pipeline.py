@@ -2,7 +2,8 @@
 
 Each thread runs several chains of dependent instructions side by side.  One warp with one chain
 shows the latency; the map over warps and chains shows the parallelism that hides it, of whichever
-kind: Volkov's point was that chains do as well as warps.
+kind: Volkov's point was that chains do as well as warps.  All operands are in registers: a kernel
+that keeps some of them in memory is refused, since it would measure that.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ import numpy as np
 from hetero_la.cli.main import main
 from hetero_la.studies.common.columns import SECONDS, WORD, number, percent, rate
 from hetero_la.studies.common.cuda import (
+    attribute,
     capability,
     cuda_source,
-    kernel,
     launch,
     multiprocessors,
     peak,
@@ -37,15 +38,19 @@ from hetero_la.studies.common.study import (
 )  # fmt: skip
 from hetero_la.studies.common.timing import gpu_clock, samples, spread
 from hetero_la.tiles.arrays.counted import counted, in_units
+from hetero_la.tiles.kernels.gpu.sources import Source, module
 
 _STEPS = 16  #: of a round, in the source
+CHAINS = (1, 2, 4, 8)
+#: Fused multiply-adds of a multiprocessor's tensor cores in a cycle, by capability.
+_TENSOR_UNITS = {"float64": {80: 64, 90: 128}, "TF32": {80: 512, 90: 1024}}
 
 
 class Operation(NamedTuple):
     """An instruction: its number in the source, flops of a warp's, and what it needs.
 
     `fixed` is where a chain ends that begins anywhere; None where every step adds 1 to each of
-    `sums` numbers.
+    `sums` numbers.  Blocks have at most `threads`, each of which runs one of `chains`.
     """
 
     number: int
@@ -53,27 +58,51 @@ class Operation(NamedTuple):
     capability: int
     fixed: float | None
     sums: int = 1
+    chains: tuple[int, ...] = CHAINS
+    threads: int = 1024
+
+    def source(self, chains: int) -> Source:
+        """Return the kernel's source for so many chains."""
+        macros = f"CHAINS={chains} THREADS={self.threads} OPERATION={self.number}"
+        return cuda_source("pipeline", *macros.split())
 
 
-_FMA = "FMA, "
+_FMA, _TENSOR = "FMA, ", "tensor, "
 OPERATIONS = {
     f"{_FMA}float32": Operation(0, 64, 50, 2.0),
     f"{_FMA}float64": Operation(1, 64, 50, 2.0),
     "rsqrt, float32": Operation(2, 32, 50, 1.0),
     "tensor, float64, 8 x 8 x 4": Operation(3, 512, 80, None, 2),
     "tensor, TF32, 16 x 8 x 8": Operation(4, 2048, 80, None, 4),
-    "tensor, float64, 16 x 8 x 16": Operation(5, 4096, 90, None, 4),
+    # Its operands and eight chains are more than the registers of a thread, and four are more than
+    # those of a thread among 1024.
+    "tensor, float64, 16 x 8 x 16": Operation(5, 4096, 90, None, 4, CHAINS[:-1], 256),
 }
-CHAINS = (1, 2, 4, 8)
 SOURCES = tuple(
-    cuda_source("pipeline", f"CHAINS={chains}", f"OPERATION={operation.number}")
-    for operation in OPERATIONS.values()
-    for chains in CHAINS
+    operation.source(chains) for operation in OPERATIONS.values() for chains in operation.chains
 )
 
 
-def _source(operation: Operation, chains: int) -> Any:
-    return cuda_source("pipeline", f"CHAINS={chains}", f"OPERATION={operation.number}")
+def tensor_peak(numbers: str) -> float | None:
+    """Return the flop/s of the current GPU's tensor cores at its highest clock, if known.
+
+    `numbers` are ``"float64"`` or ``"TF32"``.
+    """
+    units = _TENSOR_UNITS[numbers].get(capability())
+    hertz = 1e3 * attribute("ClockRate")
+    return None if units is None else 2 * units * multiprocessors() * hertz
+
+
+def _peaks(name: str) -> dict[str, float | None]:
+    """Return the peak of an instruction's units, under a name of its own for tensor cores.
+
+    Some of these reach it by other instructions only; ordinary units that do not are throttled.
+    """
+    if name.startswith(_FMA):
+        return {"peak": peak(name.removeprefix(_FMA))}
+    if name.startswith(_TENSOR):
+        return {"tensor peak": tensor_peak(name.split(", ")[1])}
+    return {}
 
 
 def ends(operation: Operation, chains: int, rounds: int) -> float:
@@ -98,14 +127,13 @@ def measure(run: StudyRun) -> Iterator[Row]:
             run.leave_out(f"{name}: the GPU has no such instruction")
             continue
         rows = []
-        for chains in CHAINS:
-            for warps in run.sizes["warps"]:
+        for chains in operation.chains:
+            for warps in (w for w in run.sizes["warps"] if 32 * w <= operation.threads):
                 run.report(f"{name}: {chains} chains, {warps} warps")
                 rows.append(_timed(name, operation, chains, warps, run.sizes["rounds"]))
         best = max(row["flop/s"] for row in rows)
         yield from ({**row, "of best": row["flop/s"] / best} for row in rows)
-        of_units = peak(name.removeprefix(_FMA)) if name.startswith(_FMA) else None
-        yield _summary(name, rows, best) | {"peak": of_units}
+        yield _summary(name, rows, best, _peaks(name))
 
 
 def _timed(name: str, operation: Operation, chains: int, warps: int, rounds: int) -> Row:
@@ -113,7 +141,10 @@ def _timed(name: str, operation: Operation, chains: int, warps: int, rounds: int
     import cupy
 
     blocks = multiprocessors()
-    function = kernel(_source(operation, chains), "chains")
+    compiled = module(operation.source(chains)).get_function("chains")
+    if compiled.local_size_bytes:
+        raise AssertionError(f"{name}: {counted(chains, 'chain')} are not in registers alone")
+    function = compiled.kernel
     out = cupy.zeros(blocks * 32 * warps)
     cycles = cupy.zeros(blocks, np.int64)
     launch(function, blocks, 32 * warps, out, rounds, cycles)
@@ -130,19 +161,22 @@ def _timed(name: str, operation: Operation, chains: int, warps: int, rounds: int
     }  # fmt: skip
 
 
-def _summary(name: str, rows: Rows, best: float) -> Row:
+def _summary(name: str, rows: Rows, best: float, peaks: dict[str, float | None]) -> Row:
     """Return latency, best rate, and the fewest warps that come close to it."""
     (alone,) = (row for row in rows if (row["chains"], row["warps"]) == (1, 1))
-    close = {
+    most = max(row["chains"] for row in rows)
+    fewest = {
         chains: min(
             (r["warps"] for r in rows if r["chains"] == chains and r["flop/s"] >= 0.9 * best),
             default=None,
         )
-        for chains in (CHAINS[0], CHAINS[-1])
+        for chains in (1, most)
     }
+    of_peak = [best / known for known in peaks.values() if known]
     return {
         "table": "instructions", "instruction": name, "latency": alone["cycles"], "best": best,
-        "warps, 1 chain": close[CHAINS[0]], f"warps, {CHAINS[-1]} chains": close[CHAINS[-1]],
+        **peaks, "of peak": of_peak[0] if of_peak else None, "warps, 1 chain": fewest[1],
+        "most chains": most, "warps, most chains": fewest[most],
     }  # fmt: skip
 
 
@@ -154,8 +188,10 @@ def find(rows: Rows) -> list[str]:
             f"{row['instruction']}: {row['latency']:.1f} cycles from one to the next that needs "
             f"it, and {in_units(row['best'], 'flop/s')} at best"
         )
-        if few := row[f"warps, {CHAINS[-1]} chains"]:
-            text += f"; 90 % of that takes {counted(few, 'warp')} of {CHAINS[-1]} chains"
+        if row["of peak"]:
+            text += f", {percent(row['of peak'])} of the peak"
+        if few := row["warps, most chains"]:
+            text += f"; 90 % of that takes {counted(few, 'warp')} of {row['most chains']} chains"
         found.append(text + ".")
     return found
 
@@ -187,9 +223,10 @@ STUDY = Study(
     tables=(
         StudyTable(
             "instructions", "cycles from one instruction to the next that needs it; fewest warps "
-            "of a multiprocessor with 90 % of the best rate",
+            "of a multiprocessor with 90 % of the best rate; peaks at the highest clock",
             {"instruction": WORD, "latency": number(), "best": rate("flop/s"),
-             "peak": rate("flop/s"), "warps, 1 chain": str, f"warps, {CHAINS[-1]} chains": str},
+             "peak": rate("flop/s"), "tensor peak": rate("flop/s"), "of peak": percent,
+             "warps, 1 chain": str, "most chains": str, "warps, most chains": str},
         ),
         StudyTable(
             "map", "all",

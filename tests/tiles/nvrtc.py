@@ -20,11 +20,11 @@ def _library() -> str | None:
 NVRTC = _library()
 
 
-def compiled_by_nvrtc(source: Source) -> None:
-    """Compile; fail with what the compiler says."""
+def compiled_by_nvrtc(source: Source) -> str:
+    """Compile; return what the assembler says of registers and memory, or fail with the errors."""
     nvrtc = ctypes.CDLL(NVRTC)
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
-    code, given = source.code.encode(), [*source.options, "-arch=sm_90"]
+    code, given = source.code.encode(), [*source.options, "-arch=sm_90", "--ptxas-options=-v"]
     array = (ctypes.c_char_p * len(given))(*map(str.encode, given))
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), code, b"code.cu", 0, None, None)
     failed = nvrtc.nvrtcCompileProgram(program, len(given), array)
@@ -32,4 +32,6 @@ def compiled_by_nvrtc(source: Source) -> None:
     log = ctypes.create_string_buffer(size.value)
     nvrtc.nvrtcGetProgramLog(program, log)
     nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-    assert not failed, f"{source}: {log.value.decode()}"
+    said = log.value.decode()
+    assert not failed, f"{source}: {said}"
+    return said

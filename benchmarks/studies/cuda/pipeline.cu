@@ -3,7 +3,7 @@
 // With one chain and one warp, the time of an instruction is its latency.  With more of either,
 // others are issued meanwhile, until the pipeline is full.
 //
-// Compiled with -DCHAINS=n and -DOPERATION=
+// Compiled with -DCHAINS=n, -DTHREADS= most threads of a block, and -DOPERATION=
 //   0  fused multiply-add, float          3  product of 8 x 4 x 8 doubles by tensor cores, a warp
 //   1  fused multiply-add, double         4  product of 16 x 8 x 8 TF32 numbers, the same
 //   2  reciprocal square root, float      5  product of 16 x 16 x 8 doubles, the same (from 9.0 on)
@@ -89,7 +89,7 @@ struct Chain {
 
 // Sixteen steps a round; the sum of a thread's chains goes to `out`, cycles of each block's first
 // warp to `cycles`.
-extern "C" __global__ void __launch_bounds__(1024)
+extern "C" __global__ void __launch_bounds__(THREADS)
     chains(double* out, long long rounds, long long* cycles)
 {
     Chain chain[CHAINS];
