@@ -23,7 +23,7 @@ FUNCTIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "solve": lambda la, m, b: la.solve(m, b, **({} if la is hetero_la else {"assume_a": "gen"})),
     "solve positive": lambda la, m, b: la.solve(m, b, assume_a="pos"),
     "lstsq": lambda la, m, b: la.lstsq(m, b),
-    "lstsq, full rank": lambda la, m, b: la.lstsq(
+    "lstsq full rank": lambda la, m, b: la.lstsq(
         m, b, lapack_driver="gels" if la is hetero_la else "gelsy"
     ),
     "inv": lambda la, m, b: la.inv(m),
@@ -88,7 +88,7 @@ def cupy_calls() -> dict[str, Callable[[Any, Any], Any]]:
         "solve": lambda m, b: cupy.linalg.solve(m, b),
         "solve positive": solve_positive,
         "lstsq": lambda m, b: cupy.linalg.lstsq(m, b, rcond=None),
-        "lstsq, full rank": lambda m, b: cupy.linalg.lstsq(m, b, rcond=None),
+        "lstsq full rank": lambda m, b: cupy.linalg.lstsq(m, b, rcond=None),
         "inv": lambda m, b: cupy.linalg.inv(m),
     }
 
@@ -104,7 +104,7 @@ def _torch_calls() -> dict[str, Callable[[Any, Any], Any]]:
         "qr": lambda m, b: la.qr(m),
         "solve": lambda m, b: la.solve(m, b),
         "solve positive": lambda m, b: torch.cholesky_solve(b, la.cholesky(m)),
-        "lstsq, full rank": lambda m, b: la.lstsq(m, b),
+        "lstsq full rank": lambda m, b: la.lstsq(m, b),
         "inv": lambda m, b: la.inv(m),
     }
 

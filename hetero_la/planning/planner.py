@@ -61,10 +61,10 @@ def plan(
     Parameters
     ----------
     routine : str
-        "lu", "solve", "inverse", "cholesky", "solve_positive", "qr", "explicit_q", "lstsq",
-        "minimum_norm" (where `shape` is that of the transpose), "inverse_positive"; or, with
-        given factors, "lu_solve",
-        "lu_solve_adjoint", "cho_solve", "qr_multiply", "qr_multiply_adjoint" or "qr_solve".
+        "lu", "solve", "inverse", "lu_nopivot", "solve_nopivot", "cholesky", "solve_positive",
+        "inverse_positive", "qr", "explicit_q", "lstsq", "minimum_norm" (where `shape` is that of
+        the transpose); or, with given factors, "lu_solve", "lu_solve_adjoint", "cho_solve",
+        "qr_multiply", "qr_multiply_adjoint" or "qr_solve".
     shape : tuple of int
         Rows and columns of the matrix.
     dtype : dtype, optional
