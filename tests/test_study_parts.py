@@ -73,10 +73,21 @@ def test_an_error_of_one_ulp_is_one() -> None:
 
 def test_points_of_the_template_can_be_compiled() -> None:
     for itemsize in (4, 8):
+        assert len(set(gemm_kernel.points(itemsize))) == 100
         for blocks in gemm_kernel.points(itemsize):
             assert blocks.bm % blocks.tm == blocks.bn % blocks.tn == 0
             assert blocks.threads % 32 == 0
             assert blocks.shared(itemsize) <= 48 * 1024
+
+
+def test_a_wrong_product_is_noticed() -> None:
+    a, b = (np.random.default_rng(i).standard_normal((9, 9)).astype(np.float32) for i in (0, 1))
+    gemm_kernel.compare("someone", a @ b, a, b)
+    for wrong in (1e-3, np.nan):
+        found = a @ b
+        found[8, 0] += wrong
+        with pytest.raises(AssertionError, match="someone"):
+            gemm_kernel.compare("someone", found, a, b)
 
 
 def test_a_wrong_product_with_a_vector_is_noticed() -> None:
@@ -225,10 +236,18 @@ def rows_of_gemm() -> list[dict[str, Any]]:
     for dtype in gemm_kernel.DTYPES:
         for who in ("cuBLAS", "Volkov's", "MAGMA's", "fastest"):
             row = gemm_kernel._row("products", "GPU", who, "NN", dtype, 512, timed(1e-3))
-            rows.append(row | {"parameters": str(gemm_kernel.MAGMA)})
+            rows.append(row | {"parameters": str(gemm_kernel.MAGMA), "of peak": 0.125})
         rows.append(gemm_kernel._row("tuning", "GPU", "one", "NN", dtype, 512, timed(1e-3)))
-        rows.append({"table": "peak", "type": dtype, "flop/s": 6e13})
+        rows += [
+            {"table": "peak", "type": dtype, "units": units, "flop/s": most}
+            for units, most in ((gemm_kernel.ORDINARY, 3e13), (gemm_kernel.TENSOR_CORES, 6e13))
+        ]
     return rows
+
+
+def test_products_are_held_to_the_peak() -> None:
+    found, _ = gemm_kernel.find(rows_of_gemm())
+    assert "and of that Volkov's kernel 100 % (12 % of the peak)," in found
 
 
 def rows_of_memory() -> list[dict[str, Any]]:

@@ -1,9 +1,12 @@
 """Matrix products by kernels of our own, from one template, beside cuBLAS.
 
-The template is Volkov's: blocks of C stay in registers, slices of A and B go through shared memory.
-Its parameters make his kernel (64 x 16), MAGMA's for Fermi (64 x 64, 4 x 4 for each thread), and
-about a hundred others, of which the fastest is looked for.  A second kernel uses tensor cores and
-asynchronous copies.  Every kernel is checked against NumPy before it is timed.
+The template is Volkov's: blocks of C stay in registers, slices of B go through shared memory, and
+those of A, too, but for his own kernel, which reads them straight to registers.  Its parameters
+make that one (64 x 16), MAGMA's for Fermi (64 x 64, 4 x 4 for each thread), and others, of which
+the fastest of a hundred is looked for.  A second kernel uses tensor cores and asynchronous copies.
+
+Every kernel is checked against NumPy before it is timed, and what it has computed after that
+against the library.  Percents of the peak are of the units that a kernel uses; cuBLAS may choose.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import numpy as np
 import scipy.linalg.blas
 
 from hetero_la.cli.main import main
-from hetero_la.studies.common.columns import SECONDS, WORD, rate
+from hetero_la.studies.common.columns import SECONDS, WORD, percent, rate
 from hetero_la.studies.common.cuda import (
     attribute,
     capability,
@@ -38,12 +41,16 @@ from hetero_la.studies.common.study import (
     values_of,
 )  # fmt: skip
 from hetero_la.studies.common.timing import Call, gpu_clock, host_clock, samples, spread
+from hetero_la.studies.pipeline import tensor_peak
 from hetero_la.tiles.arrays.counted import in_units
 from hetero_la.tiles.kernels.gpu.sources import Source
 
 FORMS = ("NN", "NT", "TN", "TT")
 DTYPES = ("float32", "float64")
 _C_TYPES = {"float32": "float", "float64": "double"}
+#: What has a peak.
+ORDINARY, TENSOR_CORES = "ordinary units", "tensor cores"
+CUBLAS = "cuBLAS"
 _MOST_SHARED, _MOST_SUMS, _POINTS = 48 * 1024, 64, 100
 _MOST_DYNAMIC_SHARED = 8  #: CUDA's number of the attribute
 #: Orders that are no multiples of anything, and one that is.
@@ -51,13 +58,17 @@ CHECKED = ((128, 128, 64), (97, 65, 33))
 
 
 class Blocks(NamedTuple):
-    """Parameters of the template: a block of C and its slices, and entries of a thread."""
+    """Parameters of the template: a block of C and its slices, and entries of a thread.
+
+    `staged` says whether A goes through shared memory.
+    """
 
     bm: int
     bn: int
     bk: int
     tm: int
     tn: int
+    staged: int = 1
 
     @property
     def threads(self) -> int:
@@ -66,7 +77,7 @@ class Blocks(NamedTuple):
 
     def shared(self, itemsize: int) -> int:
         """Return the bytes of shared memory of a block."""
-        return self.bk * (self.bm + 1 + self.bn + 1) * itemsize
+        return self.bk * (self.staged * (self.bm + 1) + self.bn + 1) * itemsize
 
     def source(self, dtype: str, form: str) -> Source:
         """Return the kernel's source for a type, and factors transposed as a form says."""
@@ -75,10 +86,11 @@ class Blocks(NamedTuple):
         return cuda_source("gemm", f"REAL={_C_TYPES[dtype]}", *sizes, *turned)
 
     def __str__(self) -> str:
-        return f"{self.bm} x {self.bn} by {self.bk}, {self.tm} x {self.tn} a thread"
+        read = "" if self.staged else ", A to registers"
+        return f"{self.bm} x {self.bn} by {self.bk}, {self.tm} x {self.tn} a thread{read}"
 
 
-VOLKOV, MAGMA = Blocks(64, 16, 16, 1, 16), Blocks(64, 64, 16, 4, 4)
+VOLKOV, MAGMA = Blocks(64, 16, 16, 1, 16, staged=0), Blocks(64, 64, 16, 4, 4)
 
 
 class TensorBlocks(NamedTuple):
@@ -118,14 +130,14 @@ TENSOR = tuple(
 
 
 def points(itemsize: int) -> list[Blocks]:
-    """Return the parameters among which the fastest are looked for, about a hundred.
+    """Return the parameters among which the fastest are looked for: a hundred of them.
 
     Examples
     --------
-    >>> MAGMA in points(4), len(points(4)) <= 100
-    (True, True)
+    >>> MAGMA in points(4), len(points(4))
+    (True, 100)
     """
-    found = [
+    others = [
         blocks
         for bm in (32, 64, 96, 128)
         for bn in (16, 32, 64, 96, 128)
@@ -136,9 +148,10 @@ def points(itemsize: int) -> list[Blocks]:
         and blocks.threads % 32 == bm % tm == bn % tn == 0
         and blocks.shared(itemsize) <= _MOST_SHARED
         and tm * tn <= _MOST_SUMS
+        and blocks != MAGMA
     ]
-    every = -(-len(found) // (_POINTS - 1))
-    return list(dict.fromkeys([MAGMA, *found[::every]]))
+    most = _POINTS - 1
+    return [MAGMA, *(others[i * len(others) // most] for i in range(most))]
 
 
 SOURCES = (
@@ -183,6 +196,15 @@ def _turned(form: str, a: Any, b: Any) -> tuple[Any, Any]:
     return (a.T if form[0] == "T" else a), (b.T if form[1] == "T" else b)
 
 
+def compare(who: str, found: Any, left: Any, right: Any) -> None:
+    """Raise unless a product of NumPy or CuPy arrays is that of their library, but for rounding."""
+    largest = float(abs(left).max()) * float(abs(right).max())
+    limit = 4 * left.shape[1] * np.finfo(found.dtype).eps * largest
+    error = float(abs(found - left @ right).max())
+    if not error <= limit:
+        raise AssertionError(f"the product of {who} is off by {error:.1e}")
+
+
 def check(blocks: Blocks | TensorBlocks, form: str, dtype: str) -> None:
     """Raise unless the kernel computes what NumPy does, also of ragged sizes."""
     import cupy
@@ -191,9 +213,8 @@ def check(blocks: Blocks | TensorBlocks, form: str, dtype: str) -> None:
         a, b = _factors(form, m, n, k, dtype, cupy)
         c = cupy.full((m, n), np.nan, dtype, order="F")
         product_call(blocks, form, a, b, c)()
-        left, right = _turned(form, a.get().astype(np.float64), b.get().astype(np.float64))
-        limit = 4 * k * np.finfo(dtype).eps * np.abs(left).max() * np.abs(right).max()
-        np.testing.assert_allclose(c.get(), left @ right, rtol=0, atol=limit)
+        factors = _turned(form, a.get().astype(np.float64), b.get().astype(np.float64))
+        compare(str(blocks), c.get(), *factors)
 
 
 class _Bench:
@@ -201,29 +222,45 @@ class _Bench:
 
     def __init__(self, run: StudyRun, dtype: str) -> None:
         self.run, self.dtype = run, dtype
+        known = {ORDINARY: peak(dtype)}
+        if dtype == "float64":
+            known[TENSOR_CORES] = tensor_peak(dtype)
+        #: Flop/s that units can reach, of those of which it is known.
+        self.peaks = {units: most for units, most in known.items() if most is not None}
 
-    def timed(self, who: str, form: str, n: int, call: Call, table: str = "products") -> Row:
+    def timed(self, who: str, form: str, n: int, call: Call, most: float | None) -> Row:
+        """Time a call, of whose units `most` is the peak."""
         self.run.report(f"{who}, {form}, {self.dtype}, n = {n}")
         taken = spread(samples(call, gpu_clock, self.run.sizes["samples"]))
-        return _row(table, "GPU", who, form, self.dtype, n, taken)
+        row = _row("products", "GPU", who, form, self.dtype, n, taken)
+        return row | {"of peak": row["flop/s"] / most if most else None}
 
     def ours(self, who: str, blocks: Blocks | TensorBlocks, form: str, n: int) -> Row:
         """Time a kernel."""
-        import cupy
-
-        a, b = _factors(form, n, n, n, self.dtype, cupy)
-        c = cupy.empty((n, n), self.dtype, order="F")
-        row = self.timed(who, form, n, product_call(blocks, form, a, b, c))
+        most = self.peaks.get(TENSOR_CORES if isinstance(blocks, TensorBlocks) else ORDINARY)
+        row = self._product(who, form, n, most, partial(product_call, blocks, form))
         return row | {"parameters": str(blocks)}
 
     def library(self, form: str, n: int) -> Row:
         """Time cuBLAS."""
-        import cupy
         from cupy import cublas
 
+        def call(a: Any, b: Any, c: Any) -> Call:
+            return lambda: cublas.gemm(form[0], form[1], a, b, out=c)
+
+        return self._product(CUBLAS, form, n, max(self.peaks.values(), default=None), call)
+
+    def _product(
+        self, who: str, form: str, n: int, most: float | None, call: Callable[..., Call]
+    ) -> Row:
+        """Time what `call` makes of A, B and C, and check C."""
+        import cupy
+
         a, b = _factors(form, n, n, n, self.dtype, cupy)
-        c = cupy.empty((n, n), self.dtype, order="F")
-        return self.timed("cuBLAS", form, n, lambda: cublas.gemm(form[0], form[1], a, b, out=c))
+        c = cupy.full((n, n), np.nan, self.dtype, order="F")
+        row = self.timed(who, form, n, call(a, b, c), most)
+        compare(who, c, *_turned(form, a, b))
+        return row
 
     def fastest(self, among: Sequence[Blocks | TensorBlocks]) -> Iterator[Row]:
         """Yield a row for each kernel that can run, and check it."""
@@ -254,14 +291,15 @@ class _Bench:
             for part in parts:
                 part()
 
-        by_rectangles()
-        wanted, found = cupy.tril(a @ a.T), cupy.tril(c)
-        limit = 8 * n * np.finfo(self.dtype).eps * float(abs(wanted).max()) / n**0.5
-        if (error := float(abs(found - wanted).max())) > limit:
-            raise AssertionError(f"the rectangles are off by {error:.1e}")
-        yield self.timed("fastest, rectangles", "syrk", n, by_rectangles)
-        call = partial(cublas.syrk, "N", a, out=c, lower=True)
-        yield self.timed("cuBLAS", "syrk", n, call)
+        by_cublas = partial(cublas.syrk, "N", a, out=c, lower=True)
+        for who, call, most in (
+            ("fastest, rectangles", by_rectangles, self.peaks.get(ORDINARY)),
+            (CUBLAS, by_cublas, max(self.peaks.values(), default=None)),
+        ):
+            c.fill(np.nan)
+            yield self.timed(who, "syrk", n, call, most)
+            # What is above the diagonal does not count.
+            compare(f"{who} (syrk)", cupy.tril(c) + cupy.tril(a @ a.T, -1).T, a, a.T)
 
 
 def _row(
@@ -291,7 +329,7 @@ def _on_gpu(run: StudyRun, dtype: str) -> Iterator[Row]:
         yield from (tensor := list(_tensor(run, bench)))
         if tensor:
             names = {str(blocks): blocks for blocks in TENSOR}
-            ours["tensor cores"] = names[min(tensor, key=lambda row: row["seconds"])["who"]]
+            ours[TENSOR_CORES] = names[min(tensor, key=lambda row: row["seconds"])["who"]]
     for n in run.sizes["orders"]:
         for form in FORMS:
             yield bench.library(form, n)
@@ -299,8 +337,8 @@ def _on_gpu(run: StudyRun, dtype: str) -> Iterator[Row]:
                 if form == "NN" or isinstance(blocks, Blocks):
                     yield bench.ours(who, blocks, form, n)
     yield from bench.syrk(best, run.sizes["tuned at"])
-    if (most := peak(dtype)) is not None:
-        yield {"table": "peak", "type": dtype, "flop/s": most}
+    for units, most in bench.peaks.items():
+        yield {"table": "peak", "type": dtype, "units": units, "flop/s": most}
 
 
 def _tensor(run: StudyRun, bench: _Bench) -> Iterator[Row]:
@@ -330,6 +368,7 @@ def _on_cpu(run: StudyRun, dtype: str) -> Iterator[Row]:
                 trans_b=form[1] == "T",
             )  # fmt: skip
             taken = spread(samples(call, host_clock, run.sizes["samples"]))
+            compare("BLAS", c, *_turned(form, a, b))
             yield _row("products", "CPU", "BLAS", form, dtype, n, taken)
 
 
@@ -354,17 +393,22 @@ def find(rows: Rows) -> list[str]:
             speed = in_units(best["BLAS"]["flop/s"], "flop/s")
             found.append(f"The CPU's BLAS has {speed} in {dtype} at n = {n}.")
         elif best:
-            library = best["cuBLAS"]["flop/s"]
+            library = best[CUBLAS]
             texts = [
-                f"{who} kernel {row['flop/s'] / library:.0%}"
+                f"{who} kernel {percent(row['flop/s'] / library['flop/s'])}{_of_peak(row)}"
                 for who, row in best.items()
-                if who != "cuBLAS"
+                if who != CUBLAS
             ]
             found.append(
-                f"In {dtype} at n = {n} cuBLAS has {in_units(library, 'flop/s')}, and of that "
-                f"{', '.join(texts)}; the fastest has blocks of {best['fastest']['parameters']}."
+                f"In {dtype} at n = {n} cuBLAS has {in_units(library['flop/s'], 'flop/s')}"
+                f"{_of_peak(library)}, and of that {', '.join(texts)}; the fastest has blocks of "
+                f"{best['fastest']['parameters']}."
             )
     return found
+
+
+def _of_peak(row: Row) -> str:
+    return f" ({percent(row['of peak'])} of the peak)" if row["of peak"] else ""
 
 
 def draw(figure: Any, rows: Rows) -> None:
@@ -389,7 +433,7 @@ def draw(figure: Any, rows: Rows) -> None:
         panel.plot(range(1, len(speeds) + 1), speeds, **style(0))
         for row in rows_of(rows, "peak", type=dtype):
             panel.axhline(row["flop/s"] / 1e12, color="0.3", lw=1)
-        finish(panel, f"all points, {dtype}; the line: peak", "point", "TFLOP/s", logarithmic="")
+        finish(panel, f"all points, {dtype}; lines: peaks", "point", "TFLOP/s", logarithmic="")
 
 
 STUDY = Study(
@@ -401,12 +445,13 @@ STUDY = Study(
         StudyTable(
             "products", "products of square matrices",
             {"place": WORD, "who": WORD, "form": WORD, "type": WORD, "n": str, **SECONDS,
-             "flop/s": rate("flop/s"), "parameters": WORD},
+             "flop/s": rate("flop/s"), "of peak": percent, "parameters": WORD},
         ),
-        StudyTable("peak", "without tensor cores, at the highest clock",
-                   {"type": WORD, "flop/s": rate("flop/s")}),
+        StudyTable("peak", "at the highest clock",
+                   {"type": WORD, "units": WORD, "flop/s": rate("flop/s")}),
         StudyTable("tuning", "all points",
-                   {"who": WORD, "type": WORD, "n": str, **SECONDS, "flop/s": rate("flop/s")}),
+                   {"who": WORD, "type": WORD, "n": str, **SECONDS, "flop/s": rate("flop/s"),
+                    "of peak": percent}),
     ),
     sizes={
         "orders": [512, 1000, 4096, 4097], "orders on the CPU": [512, 1000, 1024], "tuned at": 4096,
