@@ -3,7 +3,8 @@
 python docs/performance/draw.py
 
 A file of figures has two lists of values in each row: ours, and a peer's.  Figures are times,
-unless the file says `ours_over_peer`.  Change a figure there, and run this.
+unless the file says `ours_over_peer`.  Where only ratios are known, the peer's are 1 and the file
+says `relative`: its table shows the ratio alone.  Change a figure there, and run this.
 """
 
 from __future__ import annotations
@@ -40,22 +41,25 @@ def _number(value: float) -> str:
 
 
 def table(figures: dict[str, Any]) -> str:
-    """Return a table: ours / the peer's, and in brackets the ratio that the chart shows."""
-    head = " / ".join(figures["names"])
+    """Return a table: ours / the peer's and in brackets the ratio of the chart, or that alone."""
+    head, alone = " / ".join(figures["names"]), figures.get("relative", False)
     lines = [
         f"| {head}, {figures['unit']} | " + " | ".join(map(str, figures["orders"])) + " |",
         "|---" * (1 + len(figures["orders"])) + "|",
     ]
     for row in figures["rows"]:
         cells = [
-            "" if ratio is None else f"{_number(ours)} / {_number(peer)} ({ratio:.2f})"
+            "" if ratio is None
+            else f"{ratio:.2f}" if alone
+            else f"{_number(ours)} / {_number(peer)} ({ratio:.2f})"
             for ours, peer, ratio in zip(*row["values"], ratios(figures, row), strict=True)
-        ]
+        ]  # fmt: skip
         lines.append(f"| {row['what']} | " + " | ".join(cells) + " |")
-    where = figures["where"]
+    where, chart = figures["where"], figures["chart"]
+    what = f"{chart[0].upper()}{chart[1:]}" if alone else f"In brackets: {chart}"
     return (
         "\n".join(lines)
-        + f"\n\n{where[0].upper()}{where[1:]}.  In brackets: {figures['chart']}.\n\n"
+        + f"\n\n{where[0].upper()}{where[1:]}.  {what}.\n\n"
         + f"```bash\n{figures['command']}\n```\n"
     )
 
