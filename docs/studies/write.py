@@ -3,7 +3,8 @@
     hetero-la study all -o docs/studies/figures
     python docs/studies/write.py
 
-Only files of complete runs on a GPU are shown; a page without one says so.
+Only files of complete runs on a GPU are shown.  The page of a study without one says so; the page
+of all studies names them in one list.
 """
 
 from __future__ import annotations
@@ -65,26 +66,32 @@ def section(study: Study) -> str:
 
 
 def gallery(studies: list[Study]) -> str:
-    """Return the plots of all studies, each with what was found."""
-    parts = []
+    """Return the plots of all studies, each with what was found; then those without figures."""
+    parts, missing = [], []
     for study in studies:
-        figures = figures_of(study.name)
-        shown = f"*{study.question}*\n\n"
-        shown += (
-            f"{_MISSING}\n" if figures is None else f"{figures['found'][0]}\n\n{_plot(study)}\n"
-        )
-        parts.append(f"### [{study.name}]({study.name}.md)\n\n{shown}")
+        figures, name = figures_of(study.name), f"[{study.name}]({study.name}.md)"
+        if figures is None:
+            missing.append(f"- {name}: {study.question}\n")
+        else:
+            parts.append(
+                f"### {name}\n\n*{study.question}*\n\n{figures['found'][0]}\n\n{_plot(study)}\n"
+            )
+    if missing:
+        parts.append(f"{_MISSING.removesuffix('.')}:\n\n{''.join(missing)}")
     return "\n".join(parts)
 
 
 def headlines(studies: list[Study]) -> str:
     """Return the table of what others found, and what is true here."""
-    lines = ["| study | after | found then | found here |", "|---|---|---|---|"]
-    for study in studies:
-        figures = figures_of(study.name)
-        ours = _MISSING if figures is None else figures["found"][0]
+    all_figures = [figures_of(study.name) for study in studies]
+    shown = any(all_figures)  # else a column would be empty
+    lines = ["| study | after | found then |", "|---|---|---|"]
+    if shown:
+        lines = [line + end for line, end in zip(lines, (" found here |", "---|"), strict=True)]
+    for study, figures in zip(studies, all_figures, strict=True):
         name = f"[{study.name}]({study.name}.md)"
-        lines.append(f"| {name} | {study.source} | {study.original} | {ours} |")
+        ours = f" {figures['found'][0] if figures else ''} |" if shown else ""
+        lines.append(f"| {name} | {study.source} | {study.original} |{ours}")
     return "\n".join(lines) + "\n"
 
 
