@@ -96,6 +96,30 @@ def test_a_panel_is_factored_as_lapack_does(routine: str) -> None:
         panels.check(routine, given, panel.result + 1, reference)
 
 
+@pytest.mark.parametrize("way", [layouts.PAIRS, layouts.NET, layouts.ROW_MAJOR])
+def test_each_way_to_swap_rows_is_checked(way: str) -> None:
+    place, pivots = layouts.ArraysPlace(gpu=False), np.array([5, 5, 2, 7, 4], np.int32)
+    moving, ways = layouts._ways(place, 8, pivots)
+    (swaps,) = (one for one in ways if one.way == way)
+    assert moving == 5
+    layouts.check_swaps(place, swaps, pivots)
+    with pytest.raises(AssertionError, match=way):
+        layouts.check_swaps(place, swaps, pivots[::-1])
+
+
+def test_the_share_of_swaps_is_of_the_whole_run() -> None:
+    runs = ResidentRuns(LU, 200, gpu=False)
+    parts = [layouts.swapped(runs.timeline(runs.plan(nb=nb))) for nb in (20, 200)]
+    assert 0 < parts[0] < 1
+    assert parts[1] == 0
+
+
+def test_what_row_major_swaps_would_take_is_read_off() -> None:
+    (found, *_) = layouts.find(rows_of_layouts())
+    assert "40.0% of LU (pair after pair) and 12.0% of LU (net permutation)" in found
+    assert found.endswith("would take 8.0% of that time.")
+
+
 def test_the_dynamic_program_cuts_the_whole_matrix() -> None:
     sizes = two_level.programmed("cholesky", 300, False, [32, 64])
     assert set(TileLayout(300, 300, sizes).column_widths[:-1]) <= {32, 64}
@@ -164,7 +188,14 @@ def rows_of_layouts() -> list[dict[str, Any]]:
     common = {"place": "GPU", "n": 512, **timed(1e-3)}
     ways = [("swaps", way) for way in (layouts.PAIRS, layouts.NET, layouts.ROW_MAJOR)]
     ways += [("turning", way) for way in (layouts.COPIED, layouts.TURNED)]
-    rows = [{"table": table, "way": way, **common, "bytes/s": 1e12} for table, way in ways]
+    rows = [
+        {"table": table, "way": way, **common, "bytes/s": 1e12 * (i + 1), "of pins": 0.3}
+        for i, (table, way) in enumerate(ways)
+    ]
+    rows += [
+        {"table": "shares", "way": way, **common, "swaps": part}
+        for way, part in ((layouts.PAIRS, 0.4), (layouts.NET, 0.12))
+    ]
     rows += [
         {"table": "padding", "what": what, "padding": padding, **common}
         for what in ("update", "LU") for padding in (0, 8)

@@ -3,27 +3,32 @@
 A step of LU swaps rows.  Three ways move the same ones: pair after pair in a column-major matrix,
 as LAPACK does; by their net permutation, so that each row that moves is read and written once; and
 by that in a row-major matrix, where a row is one piece.  A matrix in the other order has to be
-turned first.  Where columns are powers of two apart they share places of caches; some rows of
-padding between them end that.
+turned first.  What that is worth depends on the share of LU's time that its swaps have.  Where
+columns are powers of two apart they share places of caches; some rows of padding between them end
+that.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import hetero_la
 from hetero_la.cli.main import main
+from hetero_la.execution.timeline import TracedRun
 from hetero_la.planning.plan import Plan
+from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.scheduler.run.inline import run_inline
 from hetero_la.scheduler.run.runner import Runner
-from hetero_la.studies.common.columns import SECONDS, WORD, number, rate
+from hetero_la.studies.common.columns import SECONDS, WORD, number, percent, rate
+from hetero_la.studies.common.cuda import bandwidth_of_pins, cuda_source, kernel, launch
 from hetero_la.studies.common.plots import finish, line, panels
 from hetero_la.studies.common.study import (
     Row,
@@ -38,17 +43,30 @@ from hetero_la.studies.common.timing import Call, samples, spread
 from hetero_la.studies.factorizations import ablation
 from hetero_la.studies.factorizations.peers import seconds_of
 from hetero_la.studies.factorizations.problems import LU
-from hetero_la.studies.factorizations.runs import ResidentRuns, clock_of, seconds_in_turns
+from hetero_la.studies.factorizations.runs import ResidentRuns, free_gpus, seconds_in_turns
 from hetero_la.tiles.arrays.counted import in_units
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.device import Device, KernelOptions, Queue
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
+from hetero_la.tiles.kernels.gpu.sources import Source
+from hetero_la.tiles.kernels.spec import SPECS, Role
 from hetero_la.tiles.storage.pivots import permutation
 from hetero_la.tiles.storage.shard import ArrayStorage
 
 PAIRS, NET, ROW_MAJOR = "pair after pair", "net permutation", "net permutation, row-major"
 COPIED, TURNED = "copied", "turned"
 _OPTIONS = KernelOptions()
+#: Of the largest entry: how far apart factors may be that are made in another order.
+_LIMIT = 1e-6
+_SWAPS = 256  #: rows of a step
+
+
+def _row_swaps(moves: int) -> Source:
+    """Return the source of what moves so many rows of a row-major matrix."""
+    return cuda_source("swap_rows", f"ENTRIES={-(-moves // 32)}")
+
+
+SOURCES = (_row_swaps(2 * _SWAPS),)
 
 
 class ArraysPlace:
@@ -62,7 +80,6 @@ class ArraysPlace:
             import cupy
 
             self.xp = cupy
-        self.clock = clock_of(self.device)
 
     def call(self, kernel: str, *arrays: Any) -> None:
         """Call a kernel on the queue of updates."""
@@ -81,57 +98,96 @@ class ArraysPlace:
         if self.xp is not np:
             self.xp.cuda.Device().synchronize()
 
+    def clock(self, call: Call, calls: int) -> float:
+        """Return the seconds of calls, on any stream, which it does one after the other."""
+        self.wait()
+        began = time.perf_counter()
+        for _ in range(calls):
+            call()
+        self.wait()
+        return time.perf_counter() - began
 
-def _swaps(run: StudyRun, place: ArraysPlace) -> Iterator[Row]:
-    """Yield rates of the ways to swap rows; of each, the bytes of rows that move count."""
-    width = run.sizes["swaps"]
-    rng = np.random.default_rng(1)
-    for n in run.sizes[f"{place.name} orders"]:
-        run.report(f"swaps, {place.name}, n = {n}")
-        pivots = np.array([rng.integers(i, n) for i in range(width)], np.int32)
-        ipiv, net = place.xp.asarray(pivots), place.xp.empty((2, 2 * width), "int32", order="F")
-        place.wait()
-        place.call("netperm", ipiv, net)
-        place.wait()
-        moves = net.get() if hasattr(net, "get") else net
-        to, whence = moves[:, moves[0] >= 0]
-        to, whence = place.xp.asarray(to), place.xp.asarray(whence)
-        place.wait()
-        a, rows = place.random(n, n), place.random(n, n, order="C")
-        _check_swaps(place, a, rows, (pivots, ipiv, net, to, whence))
-        serial = ablation.swaps_one_by_one() if place.name == "GPU" else nullcontext()
-        swap = partial(place.call, "swap", ipiv, net, a)
-        moved = 2 * len(to) * n * a.itemsize
-        with serial:
-            yield _swap_row(place, PAIRS, n, swap, moved)
-        net_swap = swap if place.name == "GPU" else partial(_gather, a, to, whence)
-        yield _swap_row(place, NET, n, net_swap, moved)
-        yield _swap_row(place, ROW_MAJOR, n, partial(_gather, rows, to, whence), moved)
+
+class Swaps(NamedTuple):
+    """A way to swap rows of a matrix: how often each row is read and written, within what."""
+
+    way: str
+    matrix: Any
+    call: Call
+    passes: int
+    within: AbstractContextManager[None]
+
+
+def _ways(place: ArraysPlace, n: int, pivots: np.ndarray) -> tuple[int, list[Swaps]]:
+    """Return how many rows move, and the ways to move them."""
+    ipiv = place.xp.asarray(pivots)
+    net = place.xp.empty((2, 2 * len(pivots)), "int32", order="F")
+    place.wait()
+    place.call("netperm", ipiv, net)
+    place.wait()
+    moves = net.get() if hasattr(net, "get") else net
+    moves = moves[:, (moves[0] >= 0) & (moves[0] != moves[1])]
+    to, whence = (place.xp.asarray(np.ascontiguousarray(rows)) for rows in moves)
+    a, rows = place.random(n, n), place.random(n, n, order="C")
+    swap = partial(place.call, "swap", ipiv, net, a)
+    if place.name == "CPU":
+        # NumPy copies the rows that move, and then these to their places.
+        gathers = [partial(_gather, matrix, to, whence) for matrix in (a, rows)]
+        return len(to), [
+            Swaps(PAIRS, a, swap, 1, nullcontext()),
+            Swaps(NET, a, gathers[0], 2, nullcontext()),
+            Swaps(ROW_MAJOR, rows, gathers[1], 2, nullcontext()),
+        ]
+    by_rows = partial(
+        launch, kernel(_row_swaps(2 * len(pivots)), "swap_rows"), -(-n // 32), (32, 32),
+        rows, n, n, to, whence, len(to),
+    )  # fmt: skip
+    return len(to), [
+        Swaps(PAIRS, a, swap, 1, ablation.swaps_one_by_one()),
+        Swaps(NET, a, swap, 1, nullcontext()),
+        Swaps(ROW_MAJOR, rows, by_rows, 1, nullcontext()),
+    ]
 
 
 def _gather(a: Any, to: Any, whence: Any) -> None:
     a[to] = a[whence]
 
 
-def _check_swaps(place: ArraysPlace, a: Any, rows: Any, given: tuple[Any, ...]) -> None:
-    """Raise unless the kernel and the net permutation swap rows as LAPACK's loop does."""
-    pivots, ipiv, net, to, whence = given
-    given_rows = a.copy()
-    wanted = a[place.xp.asarray(permutation(pivots, len(a)))]
-    for matrix, swap in ((a, partial(place.call, "swap", ipiv, net, a)),
-                         (rows, partial(_gather, rows, to, whence))):  # fmt: skip
-        matrix[...] = given_rows
-        place.wait()
-        swap()
-        place.wait()
-        if not bool((matrix == wanted).all()):
-            raise AssertionError("rows are not where they belong")
+def _swaps(run: StudyRun, place: ArraysPlace) -> Iterator[Row]:
+    """Yield rates of the ways to swap rows; of each, the bytes of rows that move count."""
+    rng = np.random.default_rng(1)
+    for n in run.sizes[f"{place.name} orders"]:
+        pivots = np.array([rng.integers(i, n) for i in range(run.sizes["swaps"])], np.int32)
+        moving, ways = _ways(place, n, pivots)
+        for swaps in ways:
+            run.report(f"swaps {swaps.way}, {place.name}, n = {n}")
+            with swaps.within:
+                check_swaps(place, swaps, pivots)
+                found = spread(samples(swaps.call, place.clock))
+            nbytes = 2 * moving * n * swaps.matrix.itemsize
+            yield _moved("swaps", place, swaps.way, n, found, nbytes) | {"passes": swaps.passes}
 
 
-def _swap_row(place: ArraysPlace, way: str, n: int, swap: Call, moved: int) -> Row:
-    found = spread(samples(swap, place.clock))
-    rate_of = moved / found["seconds"]
-    return {"table": "swaps", "place": place.name, "way": way, "n": n, **found, "bytes/s": rate_of}
+def check_swaps(place: ArraysPlace, swaps: Swaps, pivots: np.ndarray) -> None:
+    """Raise unless a way swaps rows as LAPACK's loop does."""
+    wanted = swaps.matrix[place.xp.asarray(permutation(pivots, len(swaps.matrix)))]
+    place.wait()
+    swaps.call()
+    place.wait()
+    if not bool((swaps.matrix == wanted).all()):
+        raise AssertionError(f"rows are not where they belong: {swaps.way}")
+
+
+def _moved(
+    table: str, place: ArraysPlace, way: str, n: int, found: dict[str, Any], nbytes: int
+) -> Row:
+    """Return a row for bytes that are read and written."""
+    moved = nbytes / found["seconds"]
+    pins = None if place.name == "CPU" else moved / bandwidth_of_pins()
+    return {
+        "table": table, "place": place.name, "way": way, "n": n, **found, "bytes/s": moved,
+        "of pins": pins,
+    }  # fmt: skip
 
 
 def _turning(run: StudyRun, place: ArraysPlace) -> Iterator[Row]:
@@ -145,10 +201,39 @@ def _turning(run: StudyRun, place: ArraysPlace) -> Iterator[Row]:
             found = spread(samples(copy, place.clock))
             if not bool((target == source).all()):
                 raise AssertionError(f"a matrix that is {way} is another one")
+            yield _moved("turning", place, way, n, found, 2 * source.nbytes)
+
+
+def swapped(run: TracedRun) -> float:
+    """Return the part of a run of one worker that its row swaps take."""
+    instructions, spans = run.plan.programs[0].instructions, run.workers[0].spans.tolist()
+    seconds = sum(
+        stop - start
+        for one, (start, stop) in zip(instructions, spans, strict=True)
+        if isinstance(one, CallKernel) and SPECS[one.kind].role is Role.EXCHANGE
+    )
+    return float(seconds / run.seconds)
+
+
+def _shares(run: StudyRun, place: ArraysPlace) -> Iterator[Row]:
+    """Yield the share of LU that its swaps take, by their ways in a column-major matrix."""
+    ways: dict[str, Callable[[], AbstractContextManager[None]]] = {PAIRS: nullcontext}
+    if place.name == "GPU":
+        ways = {PAIRS: ablation.swaps_one_by_one, NET: nullcontext}
+    for n in run.sizes[f"{place.name} orders"]:
+        runs = ResidentRuns(LU, n, place.name == "GPU")
+        plan = runs.plan(nb=run.sizes[f"{place.name} tile"])
+        for way, within in ways.items():
+            run.report(f"LU, {way}, {place.name}, n = {n}")
+            with within():
+                # The first run is warm-up.
+                traced = [runs.timeline(plan) for _ in range(run.sizes["turns"] + 1)][1:]
+            middle = sorted(traced, key=lambda one: one.seconds)[len(traced) // 2]
             yield {
-                "table": "turning", "place": place.name, "way": way, "n": n, **found,
-                "bytes/s": 2 * source.nbytes / found["seconds"],
+                "table": "shares", "place": place.name, "way": way, "n": n,
+                **spread([one.seconds for one in traced]), "swaps": swapped(middle),
             }  # fmt: skip
+        free_gpus(int(place.name == "GPU"))
 
 
 def _padding(run: StudyRun, place: ArraysPlace) -> Iterator[Row]:
@@ -156,20 +241,35 @@ def _padding(run: StudyRun, place: ArraysPlace) -> Iterator[Row]:
     n, width = run.sizes[f"{place.name} padded"], run.sizes["swaps"]
     runs = ResidentRuns(LU, n, place.name == "GPU")
     plan, timed = runs.plan(), {}
+    factors: dict[int, Any] = {}
     for padding in run.sizes["padding"]:
         a = place.random(n, n, padding)
         panel, row = place.random(n, width, padding), place.random(width, n, padding)
         gemm = partial(place.call, "gemm", panel, row, a)
+        entries, wanted = a.copy(order="F"), a - panel @ row
+        place.wait()
+        place.clock(gemm, 1)
+        _agree(f"an update with {padding} rows of padding", a, wanted)
+        factors[padding] = a
         timed["update", padding] = partial(place.clock, gemm, 1)
-        timed["LU", padding] = partial(_lu, place, runs, plan, (a, a.copy(order="F")))
+        timed["LU", padding] = partial(_lu, place, runs, plan, (a, entries))
     run.report(f"padding, {place.name}, n = {n}")
     taken = seconds_in_turns({str(key): call for key, call in timed.items()}, run.sizes["turns"])
+    for padding, packed in factors.items():
+        _agree(f"LU with {padding} rows of padding", packed, next(iter(factors.values())))
     for what, padding in timed:
         found = spread(taken[str((what, padding))])
         yield {
             "table": "padding", "place": place.name, "what": what, "n": n, "padding": padding,
             **found,
         }  # fmt: skip
+
+
+def _agree(what: str, found: Any, wanted: Any) -> None:
+    """Raise unless two results are the same but for rounding."""
+    error = float(abs(found - wanted).max() / abs(wanted).max())
+    if not error <= _LIMIT:
+        raise AssertionError(f"{what} is off by {error:.1e} of its largest entry")
 
 
 def _lu(place: ArraysPlace, runs: ResidentRuns, plan: Plan, given: tuple[Any, Any]) -> float:
@@ -187,27 +287,32 @@ def _inputs(run: StudyRun, place: ArraysPlace) -> Iterator[Row]:
     for n in run.sizes[f"{place.name} orders"]:
         run.report(f"lu_factor, {place.name}, n = {n}")
         timed: dict[str, Callable[[], float]] = {}
+        packed: list[Any] = []
         for name, order in (("column-major", "F"), ("row-major", "C")):
             a = place.random(n, n, order=order)
+            packed.append(_complete_lu(place, a))
             timed[name] = partial(seconds_of, partial(_complete_lu, place, a))
+        _agree("LU of a row-major matrix", packed[1], packed[0])
         for name, taken in seconds_in_turns(timed, run.sizes["turns"]).items():
             yield {
                 "table": "inputs", "place": place.name, "order": name, "n": n, **spread(taken)
             }  # fmt: skip
 
 
-def _complete_lu(place: ArraysPlace, a: Any) -> None:
-    hetero_la.lu_factor(a, check_finite=False)
+def _complete_lu(place: ArraysPlace, a: Any) -> Any:
+    """Return L and U, packed, once they are there."""
+    packed, _ = hetero_la.lu_factor(a, check_finite=False)
     place.wait()
+    return packed
 
 
 def measure(run: StudyRun) -> Iterator[Row]:
-    """Measure swaps, turning, padding and whole factorizations, on the CPU and on a GPU."""
+    """Measure swaps, their share of LU, turning, padding and both orders, on the CPU and a GPU."""
     gpus = [False, True] if run.has_gpus(1, "the same on a GPU") else [False]
     for gpu in gpus:
         place = ArraysPlace(gpu)
         with place.device.activate():
-            for part in (_swaps, _turning, _padding, _inputs):
+            for part in (_swaps, _turning, _shares, _padding, _inputs):
                 yield from part(run, place)
 
 
@@ -216,22 +321,7 @@ def find(rows: Rows) -> list[str]:
     found = []
     for place in sorted(values_of(rows, "place"), key=lambda place: place != "GPU"):
         n = max(row["n"] for row in rows_of(rows, "swaps", place=place))
-        swaps, turns = (
-            {row["way"]: row["bytes/s"] for row in rows_of(rows, table, place=place, n=n)}
-            for table in ("swaps", "turning")
-        )
-        inputs = {
-            row["order"]: row["seconds"] for row in rows_of(rows, "inputs", place=place, n=n)
-        }  # fmt: skip
-        found += [
-            f"On the {place} at n = {n}, swaps move {in_units(swaps[PAIRS], 'B/s')} pair after "
-            f"pair, {in_units(swaps[NET], 'B/s')} by their net permutation, and "
-            f"{in_units(swaps[ROW_MAJOR], 'B/s')} in a row-major matrix.",
-            f"Turning a matrix on the {place} reaches {turns[TURNED] / turns[COPIED]:.0%} of a "
-            f"copy; lu_factor of a row-major matrix takes "
-            f"{inputs['row-major'] / inputs['column-major']:.2f} times as long as of a "
-            "column-major one.",
-        ]
+        found += [_of_swaps(rows, place, n), _of_orders(rows, place, n)]
         for what in ("update", "LU"):
             shown = rows_of(rows, "padding", place=place, what=what)
             best = min(shown, key=lambda row: row["seconds"])
@@ -243,15 +333,47 @@ def find(rows: Rows) -> list[str]:
     return found
 
 
+def _of_swaps(rows: Rows, place: str, n: int) -> str:
+    """Say at which rates rows are swapped, what share of LU that is, and what it would be."""
+    moved = {row["way"]: row["bytes/s"] for row in rows_of(rows, "swaps", place=place, n=n)}
+    parts = {row["way"]: row["swaps"] for row in rows_of(rows, "shares", place=place, n=n)}
+    ours = NET if NET in parts else PAIRS
+    would = parts[ours] * moved[ours] / moved[ROW_MAJOR]
+    return (
+        f"On the {place} at n = {n}, swaps move {in_units(moved[PAIRS], 'B/s')} pair after pair, "
+        f"{in_units(moved[NET], 'B/s')} by their net permutation, and "
+        f"{in_units(moved[ROW_MAJOR], 'B/s')} in a row-major matrix; they take "
+        f"{' and '.join(f'{part:.1%} of LU ({way})' for way, part in parts.items())}, and at the "
+        f"rate of a row-major matrix would take {would:.1%} of that time."
+    )
+
+
+def _of_orders(rows: Rows, place: str, n: int) -> str:
+    """Say what it costs to turn a matrix, alone and before it is factored."""
+    turns = {row["way"]: row["bytes/s"] for row in rows_of(rows, "turning", place=place, n=n)}
+    inputs = {row["order"]: row["seconds"] for row in rows_of(rows, "inputs", place=place, n=n)}
+    return (
+        f"Turning a matrix on the {place} reaches {turns[TURNED] / turns[COPIED]:.0%} of a copy; "
+        f"lu_factor of a row-major matrix takes "
+        f"{inputs['row-major'] / inputs['column-major']:.2f} times as long as of a column-major "
+        "one."
+    )
+
+
 def draw(figure: Any, rows: Rows) -> None:
-    """Draw rates of swaps and turning, times over the padding, and of both orders."""
-    swaps, turning, padding, inputs = panels(figure, 4)
+    """Draw rates of swaps and turning, their share of LU, times over padding and of both orders."""
+    swaps, turning, shares, padding, inputs = panels(figure, 5)
     for axes, table in ((swaps, "swaps"), (turning, "turning")):
         for i, (place, way) in enumerate(_series(rows, table, "way")):
             shown = rows_of(rows, table, place=place, way=way)
             drawn = [{**row, "GB/s": row["bytes/s"] / 1e9} for row in shown]
             line(axes, drawn, "n", "GB/s", f"{way}, {place}", i)
         finish(axes, table, "order n", "GB/s")
+    for i, (place, way) in enumerate(_series(rows, "shares", "way")):
+        shown = rows_of(rows, "shares", place=place, way=way)
+        drawn = [{**row, "%": 100 * row["swaps"]} for row in shown]
+        line(shares, drawn, "n", "%", f"{way}, {place}", i)
+    finish(shares, "swaps within LU", "order n", "% of its time", logarithmic="x")
     for i, (place, what) in enumerate(_series(rows, "padding", "what")):
         shown = rows_of(rows, "padding", place=place, what=what)
         base = shown[0]["seconds"]
@@ -270,7 +392,8 @@ def _series(rows: Rows, table: str, entry: str) -> list[tuple[str, str]]:
 
 
 _RATE: dict[str, Any] = {
-    "place": WORD, "way": WORD, "n": number(), **SECONDS, "bytes/s": rate("B/s")
+    "place": WORD, "way": WORD, "n": number(), **SECONDS, "bytes/s": rate("B/s"),
+    "of pins": percent,
 }  # fmt: skip
 
 STUDY = Study(
@@ -280,8 +403,15 @@ STUDY = Study(
     original="row-major storage made LU about twice as fast; swaps of all rows of a panel at once "
     "2.4 to 4.9 times",
     tables=(
-        StudyTable("swaps", "rows of a step swapped; bytes of rows that move", _RATE),
+        StudyTable(
+            "swaps", "rows of a step swapped; each that moves counts once, read and written, "
+            "however many passes over these rows a way takes", _RATE | {"passes": str},
+        ),
         StudyTable("turning", "copies of a matrix, from column-major and from row-major", _RATE),
+        StudyTable(
+            "shares", "LU of column-major matrices, and the share of its time that swaps take",
+            {"place": WORD, "way": WORD, "n": number(), **SECONDS, "swaps": percent},
+        ),
         StudyTable(
             "padding", "over the padding of columns",
             {"place": WORD, "what": WORD, "n": number(), "padding": str, **SECONDS},
@@ -293,12 +423,13 @@ STUDY = Study(
     ),
     sizes={
         "CPU orders": [512, 1024, 2048], "GPU orders": [1024, 2048, 4096, 8192, 16384],
-        "swaps": 256, "CPU padded": 2048, "GPU padded": 8192,
+        "CPU tile": 128, "GPU tile": None,
+        "swaps": _SWAPS, "CPU padded": 2048, "GPU padded": 8192,
         "padding": [0, 8, 16, 32, 64, 96, 128], "turns": 5,
     },
     quick={
-        "CPU orders": [128, 256], "GPU orders": [512, 1024], "swaps": 32, "CPU padded": 256,
-        "GPU padded": 1024, "padding": [0, 8, 64], "turns": 1,
+        "CPU orders": [128, 256], "GPU orders": [512, 1024], "CPU tile": 32, "GPU tile": None,
+        "swaps": 32, "CPU padded": 256, "GPU padded": 1024, "padding": [0, 8, 64], "turns": 1,
     },
     measure=measure,
     find=find,
