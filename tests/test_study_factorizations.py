@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.linalg
 
 from hetero_la.algorithms.cholesky import cholesky_tasks
 from hetero_la.studies import (
@@ -27,7 +26,7 @@ from hetero_la.studies import (
 )
 from hetero_la.studies.common.plots import write_plot
 from hetero_la.studies.common.study import StudyRun
-from hetero_la.studies.factorizations import ablation
+from hetero_la.studies.factorizations import ablation, panel_leaf, panel_runs
 from hetero_la.studies.factorizations.problems import CHOLESKY, FACTORIZATIONS, LU, QR
 from hetero_la.studies.factorizations.runs import ResidentRuns
 from hetero_la.testing.residuals import lu_ratio
@@ -81,19 +80,52 @@ def test_a_wrong_factor_is_noticed() -> None:
         cholesky_variants._check(np.eye(3), 1.1 * np.eye(3))
 
 
+@pytest.mark.parametrize("shape", [(60, 8), (8, 8)])
 @pytest.mark.parametrize("routine", panels.ROUTINES)
-def test_a_panel_is_factored_as_lapack_does(routine: str) -> None:
-    given = panels.random_panel(routine, 60, 8)
-    panel = panels.PanelRuns(routine, CpuDevice(), given)
+def test_a_panel_is_factored_as_lapack_does(routine: str, shape: tuple[int, int]) -> None:
+    given = panel_runs.random_panel(routine, *shape)
+    panel = panel_runs.PanelRuns(routine, CpuDevice(), given)
     assert panel.seconds() > 0
-    reference = {
-        "lu": lambda: scipy.linalg.lu_factor(given)[0],
-        "qr": lambda: scipy.linalg.qr(given, mode="r")[0],
-        "cholesky": lambda: scipy.linalg.cholesky(given[:8], lower=True),
-    }[routine]()  # fmt: skip
-    panels.check(routine, given, panel.result, reference)
-    with pytest.raises(AssertionError, match="is wrong"):
-        panels.check(routine, given, panel.result + 1, reference)
+    found, wanted = panel.factors(), panel_runs.by_lapack(routine, given)
+    panel_runs.check(routine, "LAPACK", given, found, wanted)
+    for name, place in (
+        (panel_runs.PACKED, (0, 0)), (panel_runs.PACKED, (-1, 0)), (panel_runs.PIVOTS, -1),
+        (panel_runs.T, (0, -1)), (panel_runs.T, (1, 0)),
+    ):  # fmt: skip
+        if name in found:
+            wrong = found[name].copy()
+            wrong[place] += 1
+            with pytest.raises(AssertionError, match="by someone is wrong"):
+                panel_runs.check(routine, "someone", given, {**found, name: wrong}, wanted)
+
+
+def test_lapack_is_held_to_the_equations() -> None:
+    given = panel_runs.random_panel("cholesky", 30, 5)
+    lower = np.tril(panel_runs.by_lapack("cholesky", given)[panel_runs.PACKED])
+    symmetric = np.tril(given[:5]) + np.tril(given[:5], -1).T
+    np.testing.assert_allclose(lower @ lower[:5].T, np.vstack([symmetric, given[5:]]), atol=1e-12)
+
+
+def test_a_model_tells_what_another_machine_would_do() -> None:
+    rows = [
+        {"routine": "lu", "n": n, "width": w, "seconds": 1e-6 * w + 1e-9 * 16 * n * w}
+        for n in (100, 1000) for w in (32, 64)
+    ]  # fmt: skip
+    model, *curves = panels._model("lu", "someone", rows)
+    assert model["worst error"] < 1e-6
+    for curve in curves:
+        columns = 1e-6 * curve["width"]
+        assert curve["model"] == pytest.approx(curve["measured"])
+        assert curve["ten times a column"] == pytest.approx(curve["measured"] + 9 * columns)
+        halved = (curve["measured"] + columns) / 2
+        assert curve["twice the bandwidth"] == pytest.approx(halved)
+
+
+def test_shares_of_phases_add_up_to_a_column() -> None:
+    traced = np.random.default_rng(0).random((panel_leaf.COLUMNS, len(panel_leaf.PHASES)))
+    rows = list(panels._phases("lazy", 1024, traced))
+    assert sum(row["share"] for row in rows) == pytest.approx(1)
+    assert sum(row["per column"] for row in rows) == pytest.approx(traced.sum(axis=1).mean())
 
 
 @pytest.mark.parametrize("way", [layouts.PAIRS, layouts.NET, layouts.ROW_MAJOR])
@@ -205,16 +237,33 @@ def rows_of_layouts() -> list[dict[str, Any]]:
 
 
 def rows_of_panels() -> list[dict[str, Any]]:
-    rows = []
+    rows: list[dict[str, Any]] = []
+    back = [f"{panels.BACK}, {threads}" for threads in ("1 thread", "4 threads")]
     for routine in panels.ROUTINES:
-        for who in ("CPU, 1 thread", panels.BACK, panels.OURS, panels.CUSOLVER):
+        for i, who in enumerate(("CPU, 1 thread", *back, panels.CUSOLVER, panels.OURS)):
             of_one = [
                 {"table": "panels", "routine": routine, "width": width, "n": n, "who": who,
-                 **timed(1e-6 * width + 1e-11 * n * width), "flop/s": 1e10, "per column": 1e-6}
+                 **timed((5 - i) * (1e-6 * width + 1e-11 * n * width)), "flop/s": 1e10,
+                 "per column": 1e-6, "bound": 1e-7, "of bound": 0.1}
                 for width in (32, 64) for n in (256, 1024, 4096)
             ]  # fmt: skip
-            rows += [*of_one, panels._model(routine, who, of_one)]
+            rows += [*of_one, *panels._model(routine, who, of_one)]
+    traced = np.ones((panel_leaf.COLUMNS, len(panel_leaf.PHASES)))
+    for order in panel_leaf.ORDERS:
+        rows += [
+            {"table": "orders", "order": order, "n": n, **timed(1e-4), "per column": 3e-6}
+            for n in (256, 1024)
+        ]  # fmt: skip
+        rows += panels._phases(order, 1024, traced)
     return rows
+
+
+def test_who_is_best_and_how_many_threads_are() -> None:
+    _, best, *_, orders = panels.find(rows_of_panels())
+    assert "the CPU, there and back, is best nowhere" in best
+    assert "take 0.50 of cuSOLVER's time" in best
+    assert best.endswith("of the CPU's ways the fastest is there and back, 4 threads.")
+    assert "25 % update, 25 % search, 25 % exchange, 25 % pivot row" in orders
 
 
 def rows_of_hybrid() -> list[dict[str, Any]]:
