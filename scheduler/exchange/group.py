@@ -151,15 +151,19 @@ class RunGroup:
         self, worker: int, key: Any, arrays: Sequence[np.ndarray] = (), value: Any = None
     ) -> None:
         """Send a worker arrays, or else a value, which it finds in its `inbox` under `key`."""
-        contact, header, sender = self._contacts[worker], (key, value), self._senders[worker]
         try:
-            if sender is not None:
-                sender.put(contact.topic, header, arrays)
-            else:
-                self._tell(contact.address, contact.topic, header, arrays, self._abort_soon)
+            self._send(self._contacts[worker], self._senders[worker], (key, value), arrays)
         except (OSError, LinkLostError) as error:
             self.abort(error)
             self.inbox.check()
+
+    def _send(
+        self, contact: Contact, sender: Sender | None, header: Any, arrays: Sequence[np.ndarray]
+    ) -> None:
+        if sender is not None:
+            sender.put(contact.topic, header, arrays)
+        else:
+            self._tell(contact.address, contact.topic, header, arrays, self._abort_soon)
 
     def call(self, use: Callable[[], None]) -> None:
         """Use a channel; raise LinkLostError for what NCCL says."""
@@ -174,12 +178,15 @@ class RunGroup:
     def abort(self, error: BaseException) -> None:
         """End the run's waits, here and at the other workers."""
         if self.inbox.error is None:
+            # Once its waits have ended, the run's thread closes the group, which forgets both.
+            communicators = self._communicators
+            links = list(zip(self._contacts, self._senders, strict=False))
             self.inbox.abort(error)
-            drop_all(self._communicators)
-            for worker in range(len(self._contacts)):
+            drop_all(communicators)
+            for worker, (contact, sender) in enumerate(links):
                 if worker != self.worker:
                     with contextlib.suppress(Exception):  # it may be gone
-                        self.post(worker, "abort", value=portable(error))
+                        self._send(contact, sender, ("abort", portable(error)), ())
 
     def _lose(self, error: BaseException) -> None:
         # A link gives the same error to all runs: raised in one, it would keep that one's frames.

@@ -111,22 +111,26 @@ def open_shard(
     here = current_worker()
     share = (run, worker, here.address if here else None)
     let_old_work_end(share)
-    device = _device(_place(on_gpu))
-    if any(other.device is device for other in shards_of(attempt)):
-        # This worker does a lost one's share as well.  The two wait for each other's messages, and
-        # a device serves one thread at a time: so each has its own.
-        device = _another(device)
-    columns = job.programs[worker].columns
-    array = new_array(job, local_width(job.layout, columns), device, on_gpu)
-    together = len(job.programs) > 1 or fed
-    group = new_group(attempt, worker, device, job.order) if together else None
-    source: ColumnSource | None = None if blocks is None else GivenColumns(blocks)
-    if fed and group is not None:
-        source = FedColumns(group.inbox)
-    storage = LocalStorage(array, local_spans(job.layout, columns), source)
-    port = ProcessPort(group, device) if group else Port()
-    runner = Runner(job, worker, device, storage, port, attempt)
-    return HeldShard(device, attempt, share, (runner, InputBuffer(array, pieces=pieces)), group)
+    with _opening:  # of two shards of a run that open at once, one sees the other
+        device = _device(_place(on_gpu))
+        if any(other.device is device for other in shards_of(attempt)):
+            # This worker does a lost one's share as well.  The two wait for each other's messages,
+            # and a device serves one thread at a time: so each has its own.
+            device = _another(device)
+        columns = job.programs[worker].columns
+        array = new_array(job, local_width(job.layout, columns), device, on_gpu)
+        together = len(job.programs) > 1 or fed
+        group = new_group(attempt, worker, device, job.order) if together else None
+        source: ColumnSource | None = None if blocks is None else GivenColumns(blocks)
+        if fed and group is not None:
+            source = FedColumns(group.inbox)
+        storage = LocalStorage(array, local_spans(job.layout, columns), source)
+        port = ProcessPort(group, device) if group else Port()
+        runner = Runner(job, worker, device, storage, port, attempt)
+        return HeldShard(device, attempt, share, (runner, InputBuffer(array, pieces=pieces)), group)
+
+
+_opening = ProcessLock()
 
 
 def _place(on_gpu: bool, arrays: Sequence[Array] = ()) -> int | None:
