@@ -149,7 +149,7 @@ def test_a_slow_link_is_noticed() -> None:
 
 
 def test_a_small_cache_a_slow_memory_and_a_low_clock_are_noticed() -> None:
-    said = {"table": "said", "what": "second cache", "bytes": 2**27}
+    said = memory.beside_what_is_said(rows_of_memory(), 2**27)
     (cache,) = sick(memory=[*rows_of_memory(), said])
     assert cache == "the second cache of the GPU holds 33.6 MB, and CUDA says 134 MB"
     copies = {"table": "copies", "place": "GPU", "bytes/s": 1e12, **timed(1e-3)}
@@ -252,39 +252,54 @@ def test_products_are_held_to_the_peak() -> None:
 
 def rows_of_memory() -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [{"table": "gather", "bytes": n, **timed(1e-9)} for n in (8, 16)]
+
+    def latency(space: str, size: int, stride: int, cycles: float) -> None:
+        found = timed(cycles * 5e-10)
+        rows.append(
+            {"table": "latency", "space": space, "bytes": size, "stride": stride,
+             "cycles": cycles, **found}
+        )  # fmt: skip
+
     for space, first in ((memory.CACHED, 2**18), (memory.SECOND, 0)):
         for size in (2**k for k in range(14, 30)):
-            cycles = 30 if size <= first else 200 if size <= 2**25 else 700
-            rows.append(
-                {"table": "latency", "space": space, "bytes": size, "stride": 128,
-                 "cycles": cycles, **timed(cycles * 5e-10)}
-            )  # fmt: skip
+            latency(space, size, 128, 30 if size <= first else 200 if size <= 2**25 else 700)
+        for size in (2**k for k in range(26, 34)):
+            latency(space, size, 2**21, 700 if size <= 2**30 else 1000)
+    for size in (2**k for k in range(12, 20)):
+        latency(memory.LOCAL, size, 128, 32 if size < 2**18 else 200)
+    latency(memory.SHARED, 2**14, 4, 25)
+    for space, length in ((memory.CACHED, 32), (memory.SECOND, 64)):
         for stride in (8, 16, 32, 64, 128):
-            cycles = min(stride, 32) * 6
-            found = timed(cycles * 5e-10)
-            rows.append(
-                {"table": "lines", "space": space, "stride": stride, "cycles": cycles, **found}
-            )
+            found = timed((200 + min(stride, length) / length * 400) * 5e-10)
+            rows.append({"table": "lines", "space": space, "stride": stride, "cycles": 1, **found})
     for stride in (2**k for k in range(14, 24)):
         seconds = 1e-7 * (1 + 2 * min(stride, 2**21) / 2**21)
         rows.append({"table": "pages", "stride": stride, "cycles": 1, **timed(seconds)})
-    rows += [
-        {"table": "latency", "space": space, "bytes": 2**14, "stride": 4, "cycles": 25,
-         **timed(1e-8)} for space in ("shared", "local")
-    ]  # fmt: skip
     return [*rows, *memory.read_off(rows)]
 
 
 def test_caches_and_lines_are_read_off() -> None:
-    first, second, cpu, *lines, page = memory.find(rows_of_memory())
-    assert first == (
-        "Through all caches: 15 ns up to 262 kB, 100 ns up to 33.6 MB, 350 ns beyond."
-    )  # fmt: skip
-    assert second == "Past the first cache: 100 ns up to 33.6 MB, 350 ns beyond."
-    assert cpu == "Gathers on the CPU: 1 ns beyond."
-    assert page == "Addresses are looked up by pages of 2.1 MB."
-    assert len(lines) == 2
-    assert all(line.endswith("fetch 32 bytes at a time.") for line in lines)
+    rows = rows_of_memory()
+    said = memory.beside_what_is_said(rows, 2**26)
+    assert memory.find([*rows, said]) == [
+        "Through all caches: 15 ns up to 262 kB, 100 ns up to 33.6 MB, 350 ns beyond.",
+        "Past the first cache: 100 ns up to 33.6 MB, 350 ns beyond.",
+        "Local memory: 16 ns up to 131 kB, 100 ns beyond.",
+        "Gathers on the CPU: 1 ns beyond.",
+        "50 % of the 67.1 MB that CUDA says the second cache has are seen by one thread.",
+        "With one place in 2.1 MB, past the first cache: 350 ns up to 1.07 GB, 500 ns beyond.",
+        "The first cache fetches 32 bytes at a time.",
+        "The second cache fetches 64 bytes at a time.",
+        "Addresses are looked up by pages of 2.1 MB.",
+    ]
+
+
+def test_loads_that_all_take_as_long_show_no_lines() -> None:
+    rows = [
+        {"table": "lines", "space": memory.SECOND, "stride": stride, **timed(1e-7)}
+        for stride in (8, 16, 32, 64)
+    ]
+    assert list(memory.read_off(rows)) == []
 
 
 def rows_of_launch() -> list[dict[str, Any]]:

@@ -59,11 +59,10 @@ def _links(rows: Rows) -> Iterator[str]:
 
 
 def _caches(rows: Rows) -> Iterator[str]:
-    seen = [row["capacity"] for row in rows_of(rows, "levels", stride=128) if row["capacity"]]
     for row in rows_of(rows, "said"):
-        if seen and max(seen) < _CACHE * row["bytes"]:
+        if row["seen"] and row["of said"] < _CACHE:
             yield (
-                f"the {row['what']} of the GPU holds {in_bytes(max(seen))}, and CUDA says "
+                f"the {row['what']} of the GPU holds {in_bytes(row['seen'])}, and CUDA says "
                 f"{in_bytes(row['bytes'])}"
             )
 

@@ -1,5 +1,5 @@
-// Pointer chases: each load's address is what the load before has returned, so that nothing
-// overlaps and the time of a step is the latency.
+// Pointer chases by one thread: each load's address is what the load before has returned, so that
+// nothing overlaps and the time of a step is the latency.
 //
 // Compiled with -DCACHE=ca|cg: loads that look into the first cache, or only into the second.
 
@@ -33,48 +33,55 @@ __device__ inline long long load(const long long* from)
     return value;
 }
 
-// One thread follows `next` from place 0 on: `first` steps to fill caches, then `steps` that are
-// timed.  Where it ends goes to *end.
-extern "C" __global__ void chase_global(const long long* next, long long first, long long steps,
-                                        long long* end, long long* clocks)
+// Follows pointers from place 0 on: `first` steps to fill caches, then `chases` times `steps` that
+// are timed.  All are of one launch, since launches begin with an empty first cache.  Where it ends
+// goes to *end.
+template <class Pointers>
+__device__ inline void follow(Pointers next, long long first, long long steps, long long chases,
+                              long long* end, long long* clocks)
 {
-    long long at = 0;
-    for (long long i = 0; i < first; i++) at = load(next + at);
-    const Clocks began = now();
+    decltype(next(0)) at = 0;
+    for (long long i = 0; i < first; i++) at = next(at);
+    for (long long chase = 0; chase < chases; chase++) {
+        const Clocks began = now();
 #pragma unroll 8
-    for (long long i = 0; i < steps; i++) at = load(next + at);
-    *end = at;
-    report(began, clocks);
+        for (long long i = 0; i < steps; i++) at = next(at);
+        *end = at;  // waits for the last load
+        report(began, clocks + 2 * chase);
+    }
+}
+
+extern "C" __global__ void chase_global(const long long* next, long long first, long long steps,
+                                        long long chases, long long* end, long long* clocks)
+{
+    follow([&](long long at) { return load(next + at); }, first, steps, chases, end, clocks);
 }
 
 #define PLACES 4096
 
-// The same in shared memory, of which PLACES words are copied there.
-extern "C" __global__ void chase_shared(const long long* next, long long first, long long steps,
-                                        long long* end, long long* clocks)
+// Copies a ring of pointers, of at most PLACES words.
+__device__ inline void copy_ring(const long long* next, unsigned* copy)
 {
-    __shared__ unsigned copy[PLACES];
-    for (int i = 0; i < PLACES; i++) copy[i] = unsigned(next[i]);
     unsigned at = 0;
-    for (long long i = 0; i < first; i++) at = copy[at];
-    const Clocks began = now();
-#pragma unroll 8
-    for (long long i = 0; i < steps; i++) at = copy[at];
-    *end = at;
-    report(began, clocks);
+    do {
+        copy[at] = unsigned(next[at]);
+        at = copy[at];
+    } while (at != 0);
 }
 
-// The same in a thread's local memory.
+extern "C" __global__ void chase_shared(const long long* next, long long first, long long steps,
+                                        long long chases, long long* end, long long* clocks)
+{
+    __shared__ unsigned copy[PLACES];
+    copy_ring(next, copy);
+    follow([&](unsigned at) { return copy[at]; }, first, steps, chases, end, clocks);
+}
+
+// In the thread's local memory.
 extern "C" __global__ void chase_local(const long long* next, long long first, long long steps,
-                                       long long* end, long long* clocks)
+                                       long long chases, long long* end, long long* clocks)
 {
     unsigned copy[PLACES];
-    for (int i = 0; i < PLACES; i++) copy[i] = unsigned(next[i]);
-    unsigned at = 0;
-    for (long long i = 0; i < first; i++) at = copy[at];
-    const Clocks began = now();
-#pragma unroll 8
-    for (long long i = 0; i < steps; i++) at = copy[at];
-    *end = at;
-    report(began, clocks);
+    copy_ring(next, copy);
+    follow([&](unsigned at) { return copy[at]; }, first, steps, chases, end, clocks);
 }
