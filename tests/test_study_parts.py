@@ -11,6 +11,7 @@ import scipy.linalg
 
 from hetero_la.studies import (
     barrier,
+    blas12,
     complex3m,
     gemm_kernel,
     launch,
@@ -21,6 +22,7 @@ from hetero_la.studies import (
     ulps,
     unblocked_lu,
 )
+from hetero_la.studies.common import caches
 from hetero_la.studies.common.plots import write_plot
 from hetero_la.studies.common.reference import lu_by_columns
 from hetero_la.studies.common.study import StudyRun
@@ -46,6 +48,29 @@ def test_a_pointer_chase_visits_every_place_once() -> None:
         at = int(pointers[at])
     assert at == 0
     assert seen == set(range(0, 4096 // 8, 8))
+
+
+def test_all_last_caches_count(tmp_path: Path) -> None:
+    for cpu, index, level, shared_by, size in (
+        (0, 0, 1, "0", "48K"), (0, 3, 3, "0-1", "32768K"), (1, 3, 3, "0-1", "32768K"),
+        (2, 3, 3, "2", "32768K"),
+    ):  # fmt: skip
+        folder = tmp_path / f"cpu{cpu}" / "cache" / f"index{index}"
+        folder.mkdir(parents=True)
+        for name, text in (("level", str(level)), ("shared_cpu_list", shared_by), ("size", size)):
+            (folder / name).write_text(text + "\n")
+    assert caches._of_cpus(tmp_path) == 2 * 2**25
+    assert caches._of_cpus(tmp_path / "nowhere") == caches._UNKNOWN
+
+
+@pytest.mark.parametrize("operation", blas12.OPERATIONS)
+def test_each_copy_of_operands_is_used_and_checked(operation: str) -> None:
+    operands = blas12._operands(operation, 7, "float64")
+    calls = blas12._calls("CPU", operation, operands, 3)
+    for call in calls:
+        blas12._check(operation, call, operands)
+    with pytest.raises(AssertionError):
+        blas12._check(operation, calls[0], operands)  # y has changed
 
 
 def test_columns_one_by_one_give_lu() -> None:
@@ -302,6 +327,27 @@ def test_loads_that_all_take_as_long_show_no_lines() -> None:
     assert list(memory.read_off(rows)) == []
 
 
+def rows_of_blas12() -> list[dict[str, Any]]:
+    rows = []
+    for operation in blas12.OPERATIONS:
+        for dtype in blas12.DTYPES:
+            for used, pins in ((blas12.IN_TURN, 3e12), (blas12.SAME, None)):
+                moved = [blas12.moved_bytes(operation, n, dtype) for n in (64, 4096)]
+                times = [
+                    {"table": "times", "place": "GPU", "operation": operation, "type": dtype,
+                     "operands": used, "n": n, "bytes": nbytes, **timed(3e-6 + nbytes / 1.5e12),
+                     "bytes/s": nbytes / (3e-6 + nbytes / 1.5e12)}
+                    for n, nbytes in zip((64, 4096), moved, strict=True)
+                ]  # fmt: skip
+                rows += blas12._with_model(times, pins)
+    return rows
+
+
+def test_the_rate_of_vectors_is_beside_the_pins() -> None:
+    first, *_ = blas12.find(rows_of_blas12())
+    assert first.startswith("axpy in float32 on the GPU takes 3 µs + bytes / (1.5 TB/s, 50 % of")
+
+
 def rows_of_launch() -> list[dict[str, Any]]:
     graph = f"graph of {launch._GRAPH}, each"
     rows = [
@@ -357,6 +403,7 @@ MADE_UP = {
     pipeline: rows_of_pipeline, barrier: rows_of_barrier, unblocked_lu: rows_of_lu,
     gemm_kernel: rows_of_gemm, memory: rows_of_memory, launch: rows_of_launch,
     transfers: rows_of_transfers, complex3m: rows_of_complex, matvec: rows_of_matvec,
+    blas12: rows_of_blas12,
 }  # fmt: skip
 
 

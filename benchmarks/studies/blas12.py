@@ -3,12 +3,18 @@
 An axpy of n elements moves 3 n of them, a gemv of order n moves n^2 + 3 n; their operations cost
 nothing beside that.  So time should be t0 + bytes / beta, and half of the rate is reached where
 bytes = t0 beta: at n1/2 elements, as R. Hockney called it.
+
+Operands of a call that is repeated stay in a cache if they fit.  So calls go through copies of them
+in turn, which together are several times as large as the last cache; beside that, the same operands
+are used again and again.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +23,9 @@ import scipy.linalg.blas
 
 from hetero_la.cli.main import main
 from hetero_la.scheduler.probe.copies import fit_link
-from hetero_la.studies.common.columns import SECONDS, WORD, number, percent, rate
+from hetero_la.studies.common.caches import copies_beyond, in_rotation, last_caches
+from hetero_la.studies.common.columns import BYTES, SECONDS, WORD, number, percent, rate
+from hetero_la.studies.common.cuda import bandwidth_of_pins
 from hetero_la.studies.common.plots import finish, line, panels
 from hetero_la.studies.common.study import (
     Row,
@@ -33,6 +41,8 @@ from hetero_la.tiles.arrays.counted import in_seconds, in_units
 
 OPERATIONS = ("axpy", "gemv")
 DTYPES = ("float32", "float64")
+#: Whose operands are used: those of copies in turn, or the same in every call.
+IN_TURN, SAME = "copies in turn", "the same"
 _TOLERANCE = {"float32": 1e-4, "float64": 1e-12}
 
 
@@ -60,26 +70,39 @@ def _operands(operation: str, n: int, dtype: str) -> list[np.ndarray]:
     return [np.asfortranarray(rng.standard_normal(shape), dtype) for shape in shapes]
 
 
-def _on_cpu(operation: str, operands: list[np.ndarray]) -> Call:
-    letter = "s" if operands[0].dtype == np.float32 else "d"
+def _copies(array: np.ndarray, count: int, xp: Any) -> Iterator[Any]:
+    """Yield copies of an array, which lie side by side in the memory of NumPy or CuPy."""
+    all_of_them = xp.empty((*array.shape, count), array.dtype, order="F")
+    all_of_them[...] = xp.asarray(array)[..., None]
+    return (all_of_them[..., i] for i in range(count))
+
+
+def _on_cpu(operation: str, dtype: str) -> Callable[..., Any]:
+    letter = "s" if dtype == "float32" else "d"
     routine = getattr(scipy.linalg.blas, letter + operation)
     if operation == "axpy":
-        x, y = operands
-        return lambda: routine(x, y, a=0.5)  # in y
-    a, x, y = operands
-    return lambda: routine(0.5, a, x, beta=0.5, y=y, overwrite_y=1)
+        return lambda x, y: routine(x, y, a=0.5)  # in y
+    return lambda a, x, y: routine(0.5, a, x, beta=0.5, y=y, overwrite_y=1)
 
 
-def _on_gpu(operation: str, operands: list[np.ndarray]) -> Call:
-    import cupy
+def _on_gpu(operation: str, _: str) -> Callable[..., Any]:
     from cupy import cublas
 
-    on_device = [cupy.asarray(array, order="F") for array in operands]
     if operation == "axpy":
-        x, y = on_device
-        return lambda: cublas.axpy(0.5, x, y) or y
-    a, x, y = on_device
-    return lambda: cublas.gemv("N", 0.5, a, x, 0.5, y) or y
+        return lambda x, y: cublas.axpy(0.5, x, y) or y
+    return lambda a, x, y: cublas.gemv("N", 0.5, a, x, 0.5, y) or y
+
+
+def _calls(place: str, operation: str, operands: list[np.ndarray], count: int) -> list[Call]:
+    """Return calls of an operation, each with its own copy of the operands."""
+    xp: Any = np
+    if place == "GPU":
+        import cupy
+
+        xp = cupy
+    routine = (_on_cpu if place == "CPU" else _on_gpu)(operation, operands[0].dtype.name)
+    copies = zip(*(_copies(array, count, xp) for array in operands), strict=True)
+    return [partial(routine, *copy) for copy in copies]
 
 
 def _check(operation: str, call: Call, operands: list[np.ndarray]) -> None:
@@ -94,68 +117,85 @@ def _check(operation: str, call: Call, operands: list[np.ndarray]) -> None:
 
 def measure(run: StudyRun) -> Iterator[Row]:
     """Time each operation over its orders, on each kind of device, and fit the model."""
-    places: dict[str, Callable[[str, list[np.ndarray]], Call]] = {"CPU": _on_cpu}
-    if run.has_gpus(1, "the same on a GPU"):
-        places["GPU"] = _on_gpu
-    for place, prepare in places.items():
-        clock = gpu_clock if place == "GPU" else host_clock
-        for operation in OPERATIONS:
-            for dtype in DTYPES:
-                rows = []
-                for n in run.sizes[operation]:
-                    run.report(f"{operation}, {place}, {dtype}, n = {n}")
-                    operands = _operands(operation, n, dtype)
-                    call = prepare(operation, [array.copy(order="F") for array in operands])
-                    _check(operation, call, operands)
-                    moved = moved_bytes(operation, n, dtype)
-                    found = spread(samples(call, clock))
-                    rows.append(
-                        {"table": "times", "place": place, "operation": operation, "type": dtype,
-                         "n": n, "bytes": moved, **found, "bytes/s": moved / found["seconds"]}
-                    )  # fmt: skip
-                yield from _with_model(rows)
+    places = ["CPU", "GPU"] if run.has_gpus(1, "the same on a GPU") else ["CPU"]
+    for place, operation, dtype in product(places, OPERATIONS, DTYPES):
+        for used in (IN_TURN, SAME):
+            rows = [_timed(run, place, operation, dtype, used, n) for n in run.sizes[operation]]
+            pins = bandwidth_of_pins() if (place, used) == ("GPU", IN_TURN) else None
+            yield from _with_model(rows, pins)
 
 
-def _with_model(rows: list[Row]) -> Iterator[Row]:
-    """Yield rows with the model's error in each, and the model's own row."""
+def _timed(run: StudyRun, place: str, operation: str, dtype: str, used: str, n: int) -> Row:
+    """Return the row of an operation of this order, after a check of the first and last copy."""
+    run.report(f"{operation}, {place}, {dtype}, n = {n}, {used}")
+    operands = _operands(operation, n, dtype)
+    nbytes = sum(array.nbytes for array in operands)
+    times = run.sizes["caches"] if used == IN_TURN else 0
+    count = copies_beyond(last_caches(place), times, nbytes)
+    calls = _calls(place, operation, operands, count)
+    for call in (calls[0], *calls[1:][-1:]):
+        _check(operation, call, operands)
+    found = spread(samples(in_rotation(calls), gpu_clock if place == "GPU" else host_clock))
+    moved = moved_bytes(operation, n, dtype)
+    return {
+        "table": "times", "place": place, "operation": operation, "type": dtype, "operands": used,
+        "n": n, "copies": count, "together": count * nbytes, "bytes": moved, **found,
+        "bytes/s": moved / found["seconds"],
+    }  # fmt: skip
+
+
+def _with_model(rows: list[Row], pins: float | None) -> Iterator[Row]:
+    """Yield rows with the model's error in each, and the model's own row.
+
+    Rates are beside that of the memory's pins, if it is given.
+    """
     link = fit_link([row["bytes"] for row in rows], [row["seconds"] for row in rows])
     for row in rows:
         row["model"] = link.seconds(row["bytes"])
         row["error"] = row["model"] / row["seconds"] - 1
-        yield row
+        yield row | {"of pins": pins and row["bytes/s"] / pins}
     first = rows[0]
     half = _half_order(first["operation"], link.latency * link.bandwidth, first["type"])
     yield {
-        "table": "model", "place": first["place"], "operation": first["operation"],
-        "type": first["type"], "t0": link.latency, "beta": link.bandwidth, "n1/2": half,
-        "worst error": max(abs(row["error"]) for row in rows),
+        "table": "model", **{key: first[key] for key in ("place", "operation", "type", "operands")},
+        "t0": link.latency, "beta": link.bandwidth, "of pins": pins and link.bandwidth / pins,
+        "n1/2": half, "worst error": max(abs(row["error"]) for row in rows),
     }  # fmt: skip
 
 
 def find(rows: Rows) -> list[str]:
     """Say what t0, beta and n1/2 are where most is to be gained."""
-    return [
-        f"{row['operation']} in {row['type']} on the {row['place']} takes "
-        f"{in_seconds(row['t0'])} + bytes / {in_units(row['beta'], 'B/s')}, up to "
-        f"{percent(row['worst error'])} off: half of the rate is reached at n = {row['n1/2']}."
-        for row in sorted(rows_of(rows, "model"), key=lambda row: row["place"] != "GPU")
-    ]
+    found = []
+    models = rows_of(rows, "model", operands=IN_TURN)
+    for row in sorted(models, key=lambda row: row["place"] != "GPU"):
+        of_pins = f", {percent(row['of pins'])} of the pins" if row["of pins"] else ""
+        case = {key: row[key] for key in ("place", "operation", "type")}
+        (again,) = rows_of(rows, "model", operands=SAME, **case)
+        found.append(
+            f"{row['operation']} in {row['type']} on the {row['place']} takes "
+            f"{in_seconds(row['t0'])} + bytes / ({in_units(row['beta'], 'B/s')}{of_pins}), up to "
+            f"{percent(row['worst error'])} off: half of the rate is reached at n = {row['n1/2']}. "
+            f"With the same operands again it is {in_seconds(again['t0'])} + bytes / "
+            f"({in_units(again['beta'], 'B/s')})."
+        )
+    return found
 
 
 def draw(figure: Any, rows: Rows) -> None:
-    """Draw the rates over n, and the model's as dashed lines."""
+    """Draw rates over n, the model's as dashed lines, and dotted those of the same operands."""
     times = rows_of(rows, "times")
     for axes, operation in zip(panels(figure, len(OPERATIONS)), OPERATIONS, strict=True):
         series = [(p, d) for p in values_of(times, "place") for d in DTYPES]
         for number_, (place, dtype) in enumerate(series):
-            shown = rows_of(rows, "times", operation=operation, place=place, type=dtype)
             drawn = [
                 {**row, "GB/s": row["bytes/s"] / 1e9, "model": row["bytes"] / row["model"] / 1e9}
-                for row in shown
+                for row in rows_of(times, "times", operation=operation, place=place, type=dtype)
             ]
-            line(axes, drawn, "n", "GB/s", f"{place}, {dtype}", number_)
-            line(axes, drawn, "n", "model", "", number_, marker="", ls="--", lw=0.9)
-        finish(axes, f"{operation}; dashed: t0 + bytes / beta", "n", "GB/s")
+            in_turn, same = (rows_of(drawn, "times", operands=used) for used in (IN_TURN, SAME))
+            line(axes, in_turn, "n", "GB/s", f"{place}, {dtype}", number_)
+            line(axes, in_turn, "n", "model", "", number_, marker="", ls="--", lw=0.9)
+            line(axes, same, "n", "GB/s", "", number_, marker="", ls=":", lw=0.9)
+        finish(axes, f"{operation}; dashed: the model; dotted: the same operands", "n", "GB/s")
 
 
 STUDY = Study(
@@ -166,20 +206,21 @@ STUDY = Study(
     tables=(
         StudyTable(
             "model", "time = t0 + bytes / beta, fitted with least relative errors",
-            {"operation": WORD, "place": WORD, "type": WORD, "t0": in_seconds,
-             "beta": rate("B/s"), "n1/2": number(), "worst error": percent},
+            {"operation": WORD, "place": WORD, "type": WORD, "operands": WORD, "t0": in_seconds,
+             "beta": rate("B/s"), "of pins": percent, "n1/2": number(), "worst error": percent},
         ),
         StudyTable(
-            "times", "one call after the other",
-            {"operation": WORD, "place": WORD, "type": WORD, "n": number(), **SECONDS,
-             "bytes/s": rate("B/s"), "error": percent},
+            "times", "one call after the other, and the bytes of all copies of operands together",
+            {"operation": WORD, "place": WORD, "type": WORD, "operands": WORD, "n": number(),
+             "copies": number(), "together": BYTES, **SECONDS, "bytes/s": rate("B/s"),
+             "of pins": percent, "error": percent},
         ),
     ),
     sizes={
         "axpy": [4**k for k in range(4, 14)],
-        "gemv": [2**k for k in range(5, 14)],
+        "gemv": [2**k for k in range(5, 14)], "caches": 3,
     },
-    quick={"axpy": [2**8, 2**12, 2**16], "gemv": [32, 128, 512]},
+    quick={"axpy": [2**8, 2**12, 2**16], "gemv": [32, 128, 512], "caches": 0.01},
     measure=measure,
     find=find,
     draw=draw,
