@@ -130,6 +130,17 @@ def test_the_band_that_is_solved_is_the_one_that_is_multiplied() -> None:
     np.testing.assert_allclose(product(), exact @ x, rtol=0, atol=1e-12)
 
 
+def test_products_are_with_several_copies_and_count_the_operations_in_the_matrix(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(matvec, "last_caches", lambda place: 10**8)
+    rows = [row for row in rows_of_matvec() if row["table"] == "products"]
+    assert all(row["copies"] > 1 for row in rows)
+    banded = next(row for row in rows if row["kind"] == matvec.BANDED)
+    entries = 64 * 17 - 2 * sum(range(1, 9))
+    assert banded["flop/s"] * banded["seconds"] == pytest.approx(2 * entries)
+
+
 def test_a_fit_is_judged_by_its_worst_error() -> None:
     rows = [{"bytes": n, "seconds": 1e-5 + n / 1e10} for n in (1e3, 1e5, 1e7)]
     good = transfers._fitted("copy", rows)
@@ -391,12 +402,15 @@ def rows_of_complex() -> list[dict[str, Any]]:
 
 
 def rows_of_matvec() -> list[dict[str, Any]]:
-    sizes = {"orders": [8], "rows": 64, "copied": 2**12, "solved": 32, "solves": 1}
+    sizes = {
+        "orders": [8], "rows": 64, "caches": 1e-3, "copied": 2**12, "solved": 32, "solves": 1,
+    }  # fmt: skip
     run = StudyRun(sizes, gpus=0)
     rows = [*matvec._products(run), *matvec._systems(run)]
-    rows += [{**row, "place": "GPU"} for row in rows if "place" in row]
+    rows += [{**row, "place": "GPU", "of pins": 0.9} for row in rows if "place" in row]
     rows += [{"table": "moves", "what": what, "n": 64, **timed(1e-3)} for what in ("up", "down")]
-    return [*rows, {"table": "pays", "n": 64, "products": 3.25}]
+    pays = {"table": "pays", "n": 64, "products": 3.25, "there": 2e11, "with transfers": 5e9}
+    return [*rows, pays]
 
 
 MADE_UP = {

@@ -1,8 +1,9 @@
 """Products of a matrix with a vector: dense, banded and sparse, and whether moving the matrix pays.
 
 Such a product reads every entry once, so that its time is bounded by bytes over bandwidth, which is
-measured beside it as the rate of a copy.  A GPU wins if the matrix is there already, or is used
-often enough to pay for its way.  The last table is of banded systems, for which a dense
+measured beside it as the rate of a copy.  Products are with copies of the matrix in turn, which
+together are several times as large as the last cache.  A GPU wins if the matrix is there already,
+or is used often enough to pay for its way.  The last table is of banded systems, for which a dense
 factorization, on whatever device, does far too much work.
 """
 
@@ -20,8 +21,9 @@ import scipy.sparse
 
 import hetero_la
 from hetero_la.cli.main import main
+from hetero_la.studies.common.caches import copies_beyond, in_rotation, last_caches
 from hetero_la.studies.common.columns import SECONDS, WORD, number, percent, rate
-from hetero_la.studies.common.cuda import cuda_source, kernel, launch
+from hetero_la.studies.common.cuda import bandwidth_of_pins, cuda_source, kernel, launch
 from hetero_la.studies.common.plots import bars, finish, line, panels
 from hetero_la.studies.common.study import (
     Row,
@@ -112,33 +114,38 @@ def on_gpu(kind: str, a: Any, x: np.ndarray) -> Products:
     import cupyx.scipy.sparse
 
     n, on_device = len(x), cupy.asarray(x)
-    y = cupy.empty(n)
 
-    def ours(name: str, *arguments: Any) -> Callable[[], Any]:
+    def ours(name: str, *matrix: Any) -> Callable[[], Any]:
         function = kernel(SOURCES[0], name)
+        y = cupy.full(n, np.nan)  # entries that no thread writes are noticed
         threads = n * (32 if name.endswith("warps") else 1)
+        sizes = (n, n) if kind == DENSE else (n,)
 
         def run() -> Any:
-            launch(function, -(-threads // _THREADS), _THREADS, *arguments)
+            launch(function, -(-threads // _THREADS), _THREADS, *matrix, on_device, y, *sizes)
             return y
 
         return run
 
     if kind == DENSE:
         rows, columns = cupy.asarray(a), cupy.asarray(a, order="F")
-        dense = (on_device, y, n, n)
         return {
-            "a thread a row, row-major": ours("dense_by_threads", rows, n, 1, *dense),
-            "a thread a row, column-major": ours("dense_by_threads", columns, 1, n, *dense),
-            "a warp a row, row-major": ours("dense_by_warps", rows, n, 1, *dense),
+            "a thread a row, row-major": ours("dense_by_threads", rows, n, 1),
+            "a thread a row, column-major": ours("dense_by_threads", columns, 1, n),
+            "a warp a row, row-major": ours("dense_by_warps", rows, n, 1),
             "cuBLAS, row-major": lambda: rows @ on_device,
             "cuBLAS, column-major": lambda: columns @ on_device,
         }
     if kind == BANDED:
         band = cupy.asarray(a)
-        return {"a thread a row": ours("band_by_threads", band, LOWER, UPPER, on_device, y, n)}
+        by_rows = cupyx.scipy.sparse.csr_matrix(scipy.sparse.csr_matrix(_diagonals(a)))
+        return {
+            "a thread a row": ours("band_by_threads", band, LOWER, UPPER),
+            "a warp a row": ours("band_by_warps", band, LOWER, UPPER),
+            "cuSPARSE, as CSR": lambda: by_rows @ on_device,
+        }
     sparse = cupyx.scipy.sparse.csr_matrix(scipy.sparse.csr_matrix(a))
-    parts = (sparse.data, sparse.indices, sparse.indptr, on_device, y, n)
+    parts = (sparse.data, sparse.indices, sparse.indptr)
     return {
         "a thread a row": ours("sparse_by_threads", *parts),
         "a warp a row": ours("sparse_by_warps", *parts),
@@ -157,25 +164,42 @@ def _checked(who: str, call: Callable[[], Any], wanted: np.ndarray) -> Call:
 
 def _products(run: StudyRun) -> Iterator[Row]:
     """Yield times of all products, with the share of the bandwidth that they use."""
-    places: dict[str, tuple[Callable[..., Products], Clock]] = {"CPU": (on_cpu, host_clock)}
-    if run.gpus:
-        places["GPU"] = (on_gpu, gpu_clock)
-    speed = {place: _bandwidth(place, run.sizes["copied"]) for place in places}
-    for place, bandwidth in speed.items():
-        yield {"table": "bandwidth", "place": place, "bytes/s": bandwidth}
+    speed = {}
+    for place in ["CPU", "GPU"] if run.gpus else ["CPU"]:
+        nbytes = max(run.sizes["copied"], int(run.sizes["caches"] * last_caches(place)))
+        speed[place] = _bandwidth(place, nbytes)
+        of_pins = speed[place] / bandwidth_of_pins() if place == "GPU" else None
+        yield {
+            "table": "bandwidth", "place": place, "bytes/s": speed[place], "of pins": of_pins,
+        }  # fmt: skip
     for kind, a, exact, nbytes in cases(run.sizes["orders"], run.sizes["rows"]):
-        n = exact.shape[1]
-        x = _random(n)
-        wanted = exact @ x
-        for place, (calls, clock) in places.items():
-            for who, call in calls(kind, a, x).items():
-                run.report(f"{kind}, {place}, {who}, n = {n}")
-                found = spread(samples(_checked(who, call, wanted), clock))
-                yield {
-                    "table": "products", "kind": kind, "place": place, "who": who, "n": n, **found,
-                    "bytes/s": nbytes / found["seconds"],
-                    "of bound": nbytes / speed[place] / found["seconds"],
+        operations = 2 * (exact.nnz if scipy.sparse.issparse(exact) else exact.size)
+        for place, bandwidth in speed.items():
+            for row in _timed(run, place, kind, a, exact, nbytes):
+                rate_of_bytes = nbytes / row["seconds"]
+                yield row | {
+                    "flop/s": operations / row["seconds"], "bytes/s": rate_of_bytes,
+                    "of bound": rate_of_bytes / bandwidth,
                 }  # fmt: skip
+
+
+def _timed(run: StudyRun, place: str, kind: str, a: Any, exact: Any, nbytes: int) -> Iterator[Row]:
+    """Yield times of the ways to multiply by a matrix, of which no copy stays in a cache."""
+    ways: Callable[..., Products] = on_cpu if place == "CPU" else on_gpu
+    clock: Clock = host_clock if place == "CPU" else gpu_clock
+    n = exact.shape[1]
+    x = _random(n)
+    wanted = exact @ x
+    count = copies_beyond(last_caches(place), run.sizes["caches"], nbytes)
+    copies = [ways(kind, a.copy(), x) for _ in range(count)]
+    for who in copies[0]:
+        run.report(f"{kind}, {place}, {who}, n = {n}")
+        calls = [_checked(who, products[who], wanted) for products in copies]
+        found = spread(samples(in_rotation(calls), clock))
+        yield {
+            "table": "products", "kind": kind, "place": place, "who": who, "n": n,
+            "copies": count, **found,
+        }  # fmt: skip
 
 
 def _bandwidth(place: str, nbytes: int) -> float:
@@ -195,12 +219,15 @@ def _moves(run: StudyRun) -> Iterator[Row]:
 
     n = run.sizes["moved"]
     a, x = _random(n, n), _random(n)
-    on_device, vector = cupy.asarray(a), cupy.asarray(x)
+    on_device, vector = cupy.full((n, n), np.nan), cupy.asarray(x)
+    on_device.set(a)
+    _checked("cuBLAS, of what came up", lambda: on_device @ vector, a @ x)
+    product = on_device @ vector
     parts: dict[str, Call] = {
         "allocate": lambda: cupy.cuda.runtime.free(cupy.cuda.runtime.malloc(a.nbytes)),
         "up": lambda: on_device.set(a),
         "compute": lambda: on_device @ vector,
-        "down": vector.get,
+        "down": product.get,
     }
     seconds = {}
     for what, call in parts.items():
@@ -211,7 +238,10 @@ def _moves(run: StudyRun) -> Iterator[Row]:
     yield {"table": "moves", "what": "on the CPU instead", "n": n, **there}
     saved = there["seconds"] - seconds["compute"] - seconds["down"]
     pays = (seconds["allocate"] + seconds["up"]) / saved if saved > 0 else None
-    yield {"table": "pays", "n": n, "products": pays}
+    yield {
+        "table": "pays", "n": n, "products": pays, "there": 2 * n * n / seconds["compute"],
+        "with transfers": 2 * n * n / sum(seconds.values()),
+    }  # fmt: skip
 
 
 def _systems(run: StudyRun) -> Iterator[Row]:
@@ -260,13 +290,22 @@ def find(rows: Rows) -> list[str]:
             shown = rows_of(rows, "products", place=place, kind=kind)
             largest = max(values_of(shown, "n"))  # small ones stay in a cache
             best = max(rows_of(shown, "products", n=largest), key=lambda row: row["of bound"])
-            texts.append(f"{kind} {percent(best['of bound'])} ({best['who']})")
-        speed = in_units(rows_of(rows, "bandwidth", place=place)[0]["bytes/s"], "B/s")
-        found.append(f"Of the {place}'s {speed} products use {', '.join(texts)}.")
+            flops = in_units(best["flop/s"], "flop/s")
+            texts.append(f"{kind} {percent(best['of bound'])} ({best['who']}, {flops})")
+        (copy,) = rows_of(rows, "bandwidth", place=place)
+        of_pins = f" ({percent(copy['of pins'])} of the pins)" if copy["of pins"] else ""
+        found.append(
+            f"Of the {place}'s {in_units(copy['bytes/s'], 'B/s')}{of_pins} products use "
+            f"{', '.join(texts)}."
+        )
     for row in rows_of(rows, "pays"):
         pays = row["products"]
         often = "no number of products pays" if pays is None else f"{pays:.1f} products pay"
-        found.append(f"For a dense matrix of order {row['n']} {often} for its way to the GPU.")
+        found.append(
+            f"For a dense matrix of order {row['n']} {often} for its way to the GPU: one does "
+            f"{in_units(row['there'], 'flop/s')} there, and "
+            f"{in_units(row['with transfers'], 'flop/s')} with that way."
+        )
     seconds = {row["who"]: row["seconds"] for row in rows_of(rows, "systems")}
     banded = seconds["SciPy, banded"]
     dense = min(taken for who, taken in seconds.items() if who.endswith("dense"))
@@ -312,26 +351,28 @@ STUDY = Study(
     tables=(
         StudyTable(
             "bandwidth", "a copy, read and written",
-            {"place": WORD, "bytes/s": rate("B/s")},
+            {"place": WORD, "bytes/s": rate("B/s"), "of pins": percent},
         ),
         StudyTable(
-            "products", "y = A x; the bound is the matrix's bytes by the bandwidth of a copy",
-            {"kind": WORD, "place": WORD, "who": WORD, "n": str, **SECONDS,
-             "bytes/s": rate("B/s"), "of bound": percent},
+            "products", "y = A x, of copies of A in turn; the bound is A's bytes by the bandwidth "
+            "of a copy",
+            {"kind": WORD, "place": WORD, "who": WORD, "n": str, "copies": number(), **SECONDS,
+             "flop/s": rate("flop/s"), "bytes/s": rate("B/s"), "of bound": percent},
         ),
-        StudyTable("moves", "a dense product whose matrix is on the host",
+        StudyTable("moves", "a dense product whose matrix is on the host, in pageable memory",
                    {"what": WORD, "n": str, **SECONDS}),
-        StudyTable("pays", "products with the same matrix that pay for its way",
-                   {"n": str, "products": number()}),
+        StudyTable("pays", "products with the same matrix that pay for its way, and their rate",
+                   {"n": str, "products": number(), "there": rate("flop/s"),
+                    "with transfers": rate("flop/s")}),
         StudyTable("systems", "a banded system", {"who": WORD, "n": str, **SECONDS}),
     ),
     sizes={
         "orders": [512, 1024, 2016, 2047, 2048, 2049, 2080, 4096, 8192], "rows": 2**19,
-        "copied": 2**28, "moved": 8192, "solved": 4096, "solves": 3,
+        "caches": 3, "copied": 2**28, "moved": 8192, "solved": 4096, "solves": 3,
     },
     quick={
-        "orders": [255, 256, 257], "rows": 2**12, "copied": 2**22, "moved": 512, "solved": 256,
-        "solves": 2,
+        "orders": [255, 256, 257], "rows": 2**12, "caches": 0.01, "copied": 2**22, "moved": 512,
+        "solved": 256, "solves": 2,
     },
     measure=measure,
     find=find,

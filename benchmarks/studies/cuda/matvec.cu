@@ -46,6 +46,19 @@ extern "C" __global__ void band_by_threads(const REAL* band, long long lower, lo
     y[i] = sum;
 }
 
+extern "C" __global__ void band_by_warps(const REAL* band, long long lower, long long upper,
+                                         const REAL* x, REAL* y, long long n)
+{
+    const long long i = thread() / 32;
+    if (i >= n) return;
+    const long long first = i < lower ? 0 : i - lower, last = i + upper < n ? i + upper : n - 1;
+    REAL sum = 0;
+    for (long long j = first + threadIdx.x % 32; j <= last; j += 32)
+        sum += band[(upper + i - j) * n + j] * x[j];
+    sum = sum_of_warp(sum);
+    if (threadIdx.x % 32 == 0) y[i] = sum;
+}
+
 // Sparse: entries of row i from starts[i] to starts[i + 1], with the columns where they are.
 extern "C" __global__ void sparse_by_threads(const REAL* entries, const int* columns,
                                              const int* starts, const REAL* x, REAL* y, long long m)
