@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from hetero_la.studies import (
     unblocked_lu,
 )
 from hetero_la.studies.common import caches
+from hetero_la.studies.common.double_double import DoubleDouble
 from hetero_la.studies.common.plots import write_plot
 from hetero_la.studies.common.reference import lu_by_columns
 from hetero_la.studies.common.study import StudyRun
@@ -93,7 +95,27 @@ def test_an_error_of_one_ulp_is_one() -> None:
     a = np.array([1.5, 2.5], np.float32)
     off = np.nextafter(a + a, np.float32(np.inf))
     assert ulps.errors_in_ulps("a + b", off, [a, a, a]).tolist() == [1.0, 1.0]
-    assert ulps.largest_in_ulps(off, (a + a).astype(float)) == 1.0
+    assert ulps.largest_in_ulps(off, DoubleDouble.of(a + a)) == 1.0
+    # A quarter of an ulp of float64 is seen as well, which float64 itself does not have.
+    true = DoubleDouble.of(np.array([1.0, 2.0])) - DoubleDouble.of(np.array([0.0, -(2.0**-53)]))
+    assert ulps.largest_in_ulps(np.array([1.0, 2.0]), true) == 0.25
+
+
+def test_lu_in_double_double_has_twice_the_digits() -> None:
+    n = 8
+    a = generate("dominant", n)
+    wide: Any = DoubleDouble.of(a)
+    found: Any = lu_by_columns(wide)
+    exact = [[Fraction(x) for x in row] for row in a.tolist()]
+    for k in range(n):
+        for i in range(k + 1, n):
+            exact[i][k] /= exact[k][k]
+            for j in range(k + 1, n):
+                exact[i][j] -= exact[i][k] * exact[k][j]
+    for i in range(n):
+        for j in range(n):
+            error = Fraction(found.high[i, j]) + Fraction(found.low[i, j]) - exact[i][j]
+            assert abs(error) < Fraction(2) ** -100 * abs(exact[i][j])
 
 
 def test_points_of_the_template_can_be_compiled() -> None:
