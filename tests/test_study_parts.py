@@ -11,6 +11,7 @@ import pytest
 import scipy.linalg
 
 from hetero_la.studies import (
+    bandwidth,
     barrier,
     blas12,
     complex3m,
@@ -381,6 +382,42 @@ def test_the_rate_of_vectors_is_beside_the_pins() -> None:
     assert first.startswith("axpy in float32 on the GPU takes 3 µs + bytes / (1.5 TB/s, 50 % of")
 
 
+def rows_of_bandwidth() -> list[dict[str, Any]]:
+    rates = [
+        (bandwidth.ALIGNED, 1, 3e12), (bandwidth.MISALIGNED, 1, 2e12), (bandwidth.STRIDED, 1, 2e12),
+        (bandwidth.STRIDED, 64, 4e11), ("rows, row-major", 1, 2.4e12),
+        ("rows, column-major", 1, 2e11),
+    ]  # fmt: skip
+    rows = [
+        {"table": "copies", "place": "GPU", "what": what, "word": 8, "stride": stride,
+         **timed(1e-3), "bytes/s": rate}
+        for what, stride, rate in rates
+    ]  # fmt: skip
+    return list(bandwidth.beside_limits(rows, 4e12))
+
+
+def test_the_least_of_copies_is_said_of_each_kind() -> None:
+    assert bandwidth.find(rows_of_bandwidth()) == [
+        "On the GPU copies reach 3 TB/s (aligned, words of 8 bytes, 75 % of the pins). The slowest "
+        "of each kind have, of the pins: aligned 75 %; off by a word 50 %; strided 10 %; rows, "
+        "row-major 60 %; rows, column-major 5 %."
+    ]
+
+
+def rows_of_ulps() -> list[dict[str, Any]]:
+    rows = [
+        ulps._errors("GPU", operation, dtype, mode, np.array([0.5 * (1 + number)]))
+        for (mode, dtype), (number, operations) in ulps.MODES.items()
+        for operation in operations
+    ]
+    rows += [
+        {"table": "factors", "who": "hetero_la, GPU", "type": dtype, "step": step, "L": 1.0,
+         "U": float(step)}
+        for dtype in ("float32", "float64") for step in (1, 7)
+    ]  # fmt: skip
+    return rows
+
+
 def rows_of_launch() -> list[dict[str, Any]]:
     graph = f"graph of {launch._GRAPH}, each"
     rows = [
@@ -439,7 +476,7 @@ MADE_UP = {
     pipeline: rows_of_pipeline, barrier: rows_of_barrier, unblocked_lu: rows_of_lu,
     gemm_kernel: rows_of_gemm, memory: rows_of_memory, launch: rows_of_launch,
     transfers: rows_of_transfers, complex3m: rows_of_complex, matvec: rows_of_matvec,
-    blas12: rows_of_blas12,
+    blas12: rows_of_blas12, bandwidth: rows_of_bandwidth, ulps: rows_of_ulps,
 }  # fmt: skip
 
 

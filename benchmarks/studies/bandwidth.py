@@ -41,6 +41,9 @@ WORDS = {4: ("float", "f4"), 8: ("float2", "f8"), 16: ("float4", "c16")}
 SOURCES = tuple(cuda_source("copies", f"WORD={name}") for name, _ in WORDS.values())
 #: Threads of a block, and blocks of a multiprocessor.
 _THREADS, _EACH = 256, 8
+ALIGNED, MISALIGNED, STRIDED = "aligned", "off by a word", "strided"
+#: Words before the first one that is copied.
+_BEFORE = {ALIGNED: 0, MISALIGNED: 1}
 #: What a copy is, and a call that makes it with its result and what that must be.
 Copy = tuple[str, Call, Any, np.ndarray]
 
@@ -58,13 +61,16 @@ def _permuted(m: int) -> np.ndarray:
 def cpu_copies(nbytes: int, strides: list[int]) -> Iterator[tuple[int, int, Copy]]:
     """Yield the copies that NumPy makes: bytes of a word, stride, copy."""
     for bytes_each in WORDS:
-        a = _numbers(nbytes // bytes_each, bytes_each)
-        out = np.empty_like(a)
-        yield bytes_each, 1, ("aligned", partial(np.copyto, out, a), out, a)
+        n = nbytes // bytes_each
+        a = _numbers(n + 1, bytes_each)
+        out = np.zeros(n, a.dtype)
+        for what, first in _BEFORE.items():
+            part = a[first : n + first]
+            yield bytes_each, 1, (what, partial(np.copyto, out, part), out, part)
     for stride in strides:
         a = _numbers(nbytes // 8, 8).reshape(-1, stride)
         out = np.empty((stride, len(a)))
-        yield 8, stride, ("strided", partial(np.copyto, out, a.T), out, a.T)
+        yield 8, stride, (STRIDED, partial(np.copyto, out, a.T), out, a.T)
     m = int((nbytes / 8) ** 0.5)
     order, a = _permuted(m), _numbers(m * m, 8).reshape(m, m)
     out = np.empty_like(a)
@@ -98,7 +104,7 @@ def gpu_copies(nbytes: int, strides: list[int]) -> Iterator[tuple[int, int, Copy
         n = nbytes // bytes_each
         host = _numbers(n + 1, bytes_each)
         a, out = cupy.asarray(host), cupy.zeros(n + 1, host.dtype)
-        for what, first in (("aligned", 0), ("off by a word", 1)):
+        for what, first in _BEFORE.items():
             part, target = a[first : n + first], out[:n]
             call = started(bytes_each, "copy", (n, 1), part, target, n)
             yield bytes_each, 1, (what, call, target, host[first : n + first])
@@ -106,7 +112,7 @@ def gpu_copies(nbytes: int, strides: list[int]) -> Iterator[tuple[int, int, Copy
             rows = n // stride
             call = started(bytes_each, "copy_strided", (rows, stride), a, out, rows, stride)
             wanted = host[:n].reshape(-1, stride).T.ravel()
-            yield bytes_each, stride, ("strided", call, out[:n], wanted)
+            yield bytes_each, stride, (STRIDED, call, out[:n], wanted)
     m = int((nbytes / 8) ** 0.5)
     order, host = _permuted(m), _numbers(m * m, 8).reshape(m, m)
     a, out, device_order = cupy.asarray(host), cupy.empty((m, m)), cupy.asarray(order)
@@ -138,29 +144,35 @@ def measure(run: StudyRun) -> Iterator[Row]:
                 "table": "copies", "place": place, "what": what, "word": bytes_each,
                 "stride": stride, **taken, "bytes/s": 2 * wanted.nbytes / taken["seconds"],
             })  # fmt: skip
-        best = max(row["bytes/s"] for row in rows)
-        yield from ({**row, "of best": row["bytes/s"] / best} for row in rows)
-    if run.gpus:
-        yield {"table": "pins", "place": "GPU", "bytes/s": bandwidth_of_pins()}
+        yield from beside_limits(rows, bandwidth_of_pins() if place == "GPU" else None)
+
+
+def beside_limits(rows: Rows, pins: float | None) -> Iterator[Row]:
+    """Yield copies beside the best of them, and beside the memory's pins if their rate is known."""
+    best = max(row["bytes/s"] for row in rows)
+    for row in rows:
+        yield row | {"of best": row["bytes/s"] / best, "of pins": pins and row["bytes/s"] / pins}
+    if pins:
+        yield {"table": "pins", "place": rows[0]["place"], "bytes/s": pins}
 
 
 def find(rows: Rows) -> list[str]:
-    """Say what aligned copies reach, and what is left of it by stride and in rows."""
+    """Say what copies reach, and what is left of it at least by each kind of them."""
     found = []
     for place in reversed(values_of(rows_of(rows, "copies"), "place")):
         shown = rows_of(rows, "copies", place=place)
         best = max(shown, key=lambda row: row["bytes/s"])
-        worst = min(shown, key=lambda row: row["bytes/s"])
-        swaps = {
-            what: rows_of(shown, "copies", what=f"rows, {what}")[0]["of best"]
-            for what in ("row-major", "column-major")
+        limit, share = ("the pins", "of pins") if best["of pins"] else ("that rate", "of best")
+        reached = f", {percent(best['of pins'])} of the pins" if best["of pins"] else ""
+        least = {
+            what: min(row[share] for row in rows_of(shown, "copies", what=what))
+            for what in values_of(shown, "what")
         }
+        texts = [f"{what} {percent(fraction)}" for what, fraction in least.items()]
         found.append(
-            f"On the {place} copies reach {in_units(best['bytes/s'], 'B/s')} "
-            f"({best['what']}, words of {best['word']} bytes), and with strides as little as "
-            f"{percent(worst['of best'])} of that; rows in random order "
-            f"{percent(swaps['row-major'])} if they are contiguous, "
-            f"{percent(swaps['column-major'])} in a column-major matrix."
+            f"On the {place} copies reach {in_units(best['bytes/s'], 'B/s')} ({best['what']}, "
+            f"words of {best['word']} bytes{reached}). The slowest of each kind have, of {limit}: "
+            f"{'; '.join(texts)}."
         )
     return found
 
@@ -170,12 +182,12 @@ def draw(figure: Any, rows: Rows) -> None:
     strided, others = panels(figure, 2)
     series = [(p, w) for p in ("CPU", "GPU") for w in WORDS]
     for i, (place, bytes_each) in enumerate(series):
-        shown = rows_of(rows, "copies", what="strided", place=place, word=bytes_each)
+        shown = rows_of(rows, "copies", what=STRIDED, place=place, word=bytes_each)
         drawn = [{**row, "GB/s": row["bytes/s"] / 1e9} for row in shown]
         if drawn:
             line(strided, drawn, "stride", "GB/s", f"{place}, {bytes_each} bytes", i)
     finish(strided, "strided reads", "stride, words", "GB/s")
-    copies = [row for row in rows_of(rows, "copies") if row["what"] != "strided"]
+    copies = [row for row in rows_of(rows, "copies") if row["what"] != STRIDED]
     labels = [f"{row['place']}, {row['what']}, {row['word']} bytes" for row in copies]
     colours = [["CPU", "GPU"].index(row["place"]) for row in copies]
     bars(others, labels, [row["bytes/s"] / 1e9 for row in copies], colours, logarithmic=True)
@@ -191,13 +203,13 @@ STUDY = Study(
         StudyTable(
             "copies", "bytes that are wanted, read and written",
             {"place": WORD, "what": WORD, "word": str, "stride": str, **SECONDS,
-             "bytes/s": rate("B/s"), "of best": percent},
+             "bytes/s": rate("B/s"), "of best": percent, "of pins": percent},
         ),
         StudyTable("pins", "the memory's clock by its width, as CUDA says",
                    {"place": WORD, "bytes/s": rate("B/s")}),
     ),
     sizes={
-        "bytes": {"CPU": 2**26, "GPU": 2**28}, "strides": [1, 2, 4, 8, 16, 32, 64, 256, 1024, 4096],
+        "bytes": {"CPU": 2**28, "GPU": 2**28}, "strides": [1, 2, 4, 8, 16, 32, 64, 256, 1024, 4096],
     },
     quick={"bytes": {"CPU": 2**20, "GPU": 2**24}, "strides": [1, 8, 64]},
     measure=measure,
