@@ -1,7 +1,7 @@
 """Runs of this process for those who watch them: how far each worker is, and what it does.
 
-Nobody is told anything while a run goes on.  Its workers keep logs anyway, and these are read when
-somebody looks.
+A run sends nothing for this while it goes on.  Its workers keep logs anyway, and these are read
+when somebody looks.
 """
 
 from __future__ import annotations
@@ -183,13 +183,15 @@ class Part:
     def _busy_until(self, until: float) -> dict[str, float]:
         """Return the seconds of work of each kind, by the log; calls end when they return."""
         assert self._sums is not None
-        kinds, entries = self._sums.kinds, self._log[self._counted :]
+        # The worker goes on meanwhile: what has ended after `until` is for the next look.
+        kinds = self._sums.kinds
+        entries = [entry for entry in self._log[self._counted :] if entry.stop <= until]
         for entry in entries:
             self._busy[kinds[entry.place]] += entry.stop - entry.start
         self._counted += len(entries)
         if self._state != "running" or self._counted == len(kinds):
             return self._busy
-        last = self._log[-1].stop if self._log else self._began
+        last = self._log[self._counted - 1].stop if self._counted else self._began
         kind = kinds[self._counted]
         return self._busy | {kind: self._busy[kind] + max(until - last, 0.0)}
 
