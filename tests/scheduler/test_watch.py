@@ -31,6 +31,7 @@ from hetero_la.scheduler.run.call_sums import WORK, CallSums
 from hetero_la.scheduler.run.gpu_queues import GpuQueues
 from hetero_la.scheduler.run.inline import run_in_order
 from hetero_la.scheduler.run.job import this_process
+from hetero_la.scheduler.run.trace import LogEntry
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.device import KernelOptions, Queue
 from hetero_la.tiles.storage.layout import TileLayout
@@ -175,6 +176,20 @@ def test_a_run_of_processes_is_seen_and_so_is_a_loss(processes: Client) -> None:
     assert runs[lost]["state"] == "failed"
     assert runs[lost]["why"] != ""
     assert sum(run["state"] == "done" for run in runs.values()) >= 2
+
+
+def test_work_that_ends_during_a_look_is_for_the_next_one() -> None:
+    job = hetero_la.plan("lu", (400, 400), nb=NB).job()
+    log: list[LogEntry] = []
+    part = watched.Part("a run", job, 0, CpuDevice(), log, {}, {})
+    part.begin()
+    until = time.perf_counter()
+    log.append(LogEntry(0, part._began, until + 1))  # ends when the look has begun
+    seen = part._look(until)
+    assert sum(seen["busy"].values()) <= seen["watched"]
+    seen = part._look(log[0].stop)
+    assert sum(seen["busy"].values()) == pytest.approx(seen["watched"])
+    part.end()
 
 
 def test_two_clients_see_each_other_s_runs(slow: hetero_la.Cluster) -> None:
