@@ -129,7 +129,8 @@ def test_products_of_a_batch_may_be_far_apart() -> None:
         assert whole.kind == "split"
         for first in range(0, order, size):
             own = p[first : first + size]
-            assert abs(c[first : first + size, first : first + size] + own @ own.T).max() < 1e-3
+            error = abs(c[first : first + size, first : first + size] + own @ own.T).max()
+            assert error < 1e-5 * k  # products of random numbers with a variance of 1
 
 
 def _ratios(xp: Any, a: np.ndarray, definite: np.ndarray, products: str) -> list[float]:
