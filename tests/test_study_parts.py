@@ -366,12 +366,13 @@ def rows_of_blas12() -> list[dict[str, Any]]:
     for operation in blas12.OPERATIONS:
         for dtype in blas12.DTYPES:
             for used, pins in ((blas12.IN_TURN, 3e12), (blas12.SAME, None)):
-                moved = [blas12.moved_bytes(operation, n, dtype) for n in (64, 4096)]
+                orders = (64, 1024, 4096, 16384)
+                moved = [blas12.moved_bytes(operation, n, dtype) for n in orders]
                 times = [
                     {"table": "times", "place": "GPU", "operation": operation, "type": dtype,
                      "operands": used, "n": n, "bytes": nbytes, **timed(3e-6 + nbytes / 1.5e12),
                      "bytes/s": nbytes / (3e-6 + nbytes / 1.5e12)}
-                    for n, nbytes in zip((64, 4096), moved, strict=True)
+                    for n, nbytes in zip(orders, moved, strict=True)
                 ]  # fmt: skip
                 rows += blas12._with_model(times, pins)
     return rows
@@ -379,7 +380,21 @@ def rows_of_blas12() -> list[dict[str, Any]]:
 
 def test_the_rate_of_vectors_is_beside_the_pins() -> None:
     first, *_ = blas12.find(rows_of_blas12())
-    assert first.startswith("axpy in float32 on the GPU takes 3 µs + bytes / (1.5 TB/s, 50 % of")
+    assert first.startswith(
+        "axpy in float32 on the GPU takes 3 µs + bytes / (1.5 TB/s), beta 50 % of the pins"
+    )
+
+
+@pytest.mark.parametrize(
+    ("join", "form", "half"), [(sum, blas12.SUM, 1e6), (max, blas12.LARGER, 5e5)]
+)
+def test_the_form_of_the_model_is_that_of_the_times(join: Any, form: str, half: float) -> None:
+    moved = [1e3, 1e5, 1e6, 1e7, 1e8]
+    model = blas12.fit(moved, [join((2e-6, nbytes / 5e11)) for nbytes in moved])
+    assert model.form == form
+    assert model.t0 == pytest.approx(2e-6)
+    assert model.beta == pytest.approx(5e11)
+    assert model.half_order("axpy", "float64") == pytest.approx(half / 24, rel=1e-3)
 
 
 def rows_of_bandwidth() -> list[dict[str, Any]]:
@@ -451,7 +466,8 @@ def rows_of_complex() -> list[dict[str, Any]]:
         for who in (complex3m.NATIVE, complex3m.OURS):
             rows.append(
                 {"table": "products", "place": "GPU", "who": who, "type": dtype, "n": 64,
-                 **timed(1e-3), "rate over complex": 1.2, "real": 1.0, "imag": 2.0}
+                 **timed(1e-3), "rate over complex": 1.2, "rate over real": 1.1, "real": 1.0,
+                 "imag": 2.0}
             )  # fmt: skip
             rows.append(
                 {"table": "factorizations", "routine": "lu", "who": who, "type": dtype, "n": 64,

@@ -1,8 +1,9 @@
 """Products of vectors and of matrices with vectors, beside a model of launch and bandwidth.
 
 An axpy of n elements moves 3 n of them, a gemv of order n moves n^2 + 3 n; their operations cost
-nothing beside that.  So time should be t0 + bytes / beta, and half of the rate is reached where
-bytes = t0 beta: at n1/2 elements, as R. Hockney called it.
+nothing beside that.  So time should be t0 + bytes / beta, or, where the next call is enqueued while
+one computes, the larger of the two: the form that fits better is kept.  Half of the rate is reached
+at n1/2 elements, as R. Hockney called it.
 
 Operands of a call that is repeated stay in a cache if they fit.  So calls go through copies of them
 in turn, which together are several times as large as the last cache; beside that, the same operands
@@ -11,8 +12,10 @@ are used again and again.
 
 from __future__ import annotations
 
+import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -43,6 +46,8 @@ OPERATIONS = ("axpy", "gemv")
 DTYPES = ("float32", "float64")
 #: Whose operands are used: those of copies in turn, or the same in every call.
 IN_TURN, SAME = "copies in turn", "the same"
+#: Forms of the model: start and transfer one after the other, or one hidden behind the other.
+SUM, LARGER = "t0 + bytes / beta", "max(t0, bytes / beta)"
 _TOLERANCE = {"float32": 1e-4, "float64": 1e-12}
 
 
@@ -58,10 +63,50 @@ def moved_bytes(operation: str, n: int, dtype: str) -> int:
     return elements * np.dtype(dtype).itemsize
 
 
-def _half_order(operation: str, nbytes: float, dtype: str) -> int:
-    """Return the n at which an operation moves so many bytes."""
-    elements = nbytes / np.dtype(dtype).itemsize
-    return round(elements / 3 if operation == "axpy" else (elements + 2.25) ** 0.5 - 1.5)
+@dataclass(frozen=True)
+class Model:
+    """Seconds of an operation by the bytes that it moves."""
+
+    form: str
+    t0: float
+    beta: float
+
+    def seconds(self, nbytes: float) -> float:
+        """Return the time of an operation that moves so many bytes."""
+        parts = self.t0, nbytes / self.beta
+        return sum(parts) if self.form == SUM else max(parts)
+
+    def half_order(self, operation: str, dtype: str) -> int:
+        """Return the n at which half of the rate is reached."""
+        elements = self.t0 * self.beta / np.dtype(dtype).itemsize
+        if self.form == LARGER:
+            elements /= 2
+        return round(elements / 3 if operation == "axpy" else (elements + 2.25) ** 0.5 - 1.5)
+
+
+def fit(nbytes: Sequence[float], seconds: Sequence[float]) -> Model:
+    """Return the form of the model, and its parameters, with the least of the largest errors.
+
+    Examples
+    --------
+    >>> model = fit([1e3, 1e4, 1e6, 1e7], [2.0, 2.0, 10.0, 100.0])
+    >>> f"{model.form}: {model.t0:.3g}, {model.beta:.3g}"
+    'max(t0, bytes / beta): 2, 1e+05'
+    """
+    link = fit_link(list(nbytes), list(seconds))
+    rates = [moved / taken for moved, taken in zip(nbytes, seconds, strict=True)]
+    models = [Model(SUM, link.latency, link.bandwidth)]
+    for few in range(1, len(nbytes)):  # so many points are bound by the start
+        t0, beta = statistics.geometric_mean(seconds[:few]), statistics.geometric_mean(rates[few:])
+        models.append(Model(LARGER, t0, beta))
+    return min(models, key=lambda model: _worst(model, nbytes, seconds))
+
+
+def _worst(model: Model, nbytes: Sequence[float], seconds: Sequence[float]) -> float:
+    """Return the largest relative error of a model."""
+    return max(
+        abs(model.seconds(moved) / taken - 1) for moved, taken in zip(nbytes, seconds, strict=True)
+    )
 
 
 def _operands(operation: str, n: int, dtype: str) -> list[np.ndarray]:
@@ -149,17 +194,19 @@ def _with_model(rows: list[Row], pins: float | None) -> Iterator[Row]:
 
     Rates are beside that of the memory's pins, if it is given.
     """
-    link = fit_link([row["bytes"] for row in rows], [row["seconds"] for row in rows])
+    nbytes, seconds = ([row[key] for row in rows] for key in ("bytes", "seconds"))
+    model = fit(nbytes, seconds)
     for row in rows:
-        row["model"] = link.seconds(row["bytes"])
+        row["model"] = model.seconds(row["bytes"])
         row["error"] = row["model"] / row["seconds"] - 1
         yield row | {"of pins": pins and row["bytes/s"] / pins}
     first = rows[0]
-    half = _half_order(first["operation"], link.latency * link.bandwidth, first["type"])
     yield {
         "table": "model", **{key: first[key] for key in ("place", "operation", "type", "operands")},
-        "t0": link.latency, "beta": link.bandwidth, "of pins": pins and link.bandwidth / pins,
-        "n1/2": half, "worst error": max(abs(row["error"]) for row in rows),
+        "form": model.form, "t0": model.t0, "beta": model.beta,
+        "of pins": pins and model.beta / pins,
+        "n1/2": model.half_order(first["operation"], first["type"]),
+        "worst error": _worst(model, nbytes, seconds),
     }  # fmt: skip
 
 
@@ -168,17 +215,22 @@ def find(rows: Rows) -> list[str]:
     found = []
     models = rows_of(rows, "model", operands=IN_TURN)
     for row in sorted(models, key=lambda row: row["place"] != "GPU"):
-        of_pins = f", {percent(row['of pins'])} of the pins" if row["of pins"] else ""
+        of_pins = f", beta {percent(row['of pins'])} of the pins" if row["of pins"] else ""
         case = {key: row[key] for key in ("place", "operation", "type")}
         (again,) = rows_of(rows, "model", operands=SAME, **case)
         found.append(
-            f"{row['operation']} in {row['type']} on the {row['place']} takes "
-            f"{in_seconds(row['t0'])} + bytes / ({in_units(row['beta'], 'B/s')}{of_pins}), up to "
-            f"{percent(row['worst error'])} off: half of the rate is reached at n = {row['n1/2']}. "
-            f"With the same operands again it is {in_seconds(again['t0'])} + bytes / "
-            f"({in_units(again['beta'], 'B/s')})."
+            f"{row['operation']} in {row['type']} on the {row['place']} takes {_said(row)}"
+            f"{of_pins}, up to {percent(row['worst error'])} off: half of the rate is reached at "
+            f"n = {row['n1/2']}.  With the same operands again it is {_said(again)}."
         )
     return found
+
+
+def _said(row: Row) -> str:
+    """Return the model of a row with its figures."""
+    start, transfer = in_seconds(row["t0"]), f"bytes / ({in_units(row['beta'], 'B/s')})"
+    joined = f"{start} + {transfer}"
+    return joined if row["form"] == SUM else f"the larger of {start} and {transfer}"
 
 
 def draw(figure: Any, rows: Rows) -> None:
@@ -205,8 +257,9 @@ STUDY = Study(
     original="n1/2 of saxpy is 42000 elements",
     tables=(
         StudyTable(
-            "model", "time = t0 + bytes / beta, fitted with least relative errors",
-            {"operation": WORD, "place": WORD, "type": WORD, "operands": WORD, "t0": in_seconds,
+            "model", "the form of time with the least of the largest relative errors",
+            {"operation": WORD, "place": WORD, "type": WORD, "operands": WORD, "form": WORD,
+             "t0": in_seconds,
              "beta": rate("B/s"), "of pins": percent, "n1/2": number(), "worst error": percent},
         ),
         StudyTable(
