@@ -29,6 +29,7 @@ from hetero_la.studies.common.cuda import (
     kernel,
     launch,
     peak,
+    tensor_peak,
 )  # fmt: skip
 from hetero_la.studies.common.plots import finish, panels, style
 from hetero_la.studies.common.study import (
@@ -41,7 +42,6 @@ from hetero_la.studies.common.study import (
     values_of,
 )  # fmt: skip
 from hetero_la.studies.common.timing import Call, gpu_clock, host_clock, samples, spread
-from hetero_la.studies.pipeline import tensor_peak
 from hetero_la.tiles.arrays.counted import in_units
 from hetero_la.tiles.kernels.gpu.sources import Source
 

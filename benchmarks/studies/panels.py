@@ -36,6 +36,7 @@ from hetero_la.studies.common.cuda import (
     bandwidth_of_pins,
     multiprocessors,
     peak,
+    tensor_peak,
 )
 from hetero_la.studies.common.plots import finish, line, panels, shared_legend, style
 from hetero_la.studies.common.study import (
@@ -60,7 +61,6 @@ from hetero_la.studies.factorizations.panel_runs import (
     random_panel,
 )
 from hetero_la.studies.factorizations.runs import clock_of, seconds_in_turns
-from hetero_la.studies.pipeline import tensor_peak
 from hetero_la.tiles.arrays.counted import counted, in_seconds
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, usable_cores
 from hetero_la.tiles.kernels.device import Device, Queue

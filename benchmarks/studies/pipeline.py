@@ -19,12 +19,12 @@ import numpy as np
 from hetero_la.cli.main import main
 from hetero_la.studies.common.columns import SECONDS, WORD, number, percent, rate
 from hetero_la.studies.common.cuda import (
-    attribute,
     capability,
     cuda_source,
     launch,
     multiprocessors,
     peak,
+    tensor_peak,
 )  # fmt: skip
 from hetero_la.studies.common.plots import finish, heat_map, panels
 from hetero_la.studies.common.study import (
@@ -42,8 +42,6 @@ from hetero_la.tiles.kernels.gpu.sources import Source, module
 
 _STEPS = 16  #: of a round, in the source
 CHAINS = (1, 2, 4, 8)
-#: Fused multiply-adds of a multiprocessor's tensor cores in a cycle, by capability.
-_TENSOR_UNITS = {"float64": {80: 64, 90: 128}, "TF32": {80: 512, 90: 1024}}
 
 
 class Operation(NamedTuple):
@@ -81,16 +79,6 @@ OPERATIONS = {
 SOURCES = tuple(
     operation.source(chains) for operation in OPERATIONS.values() for chains in operation.chains
 )
-
-
-def tensor_peak(numbers: str) -> float | None:
-    """Return the flop/s of the current GPU's tensor cores at its highest clock, if known.
-
-    `numbers` are ``"float64"`` or ``"TF32"``.
-    """
-    units = _TENSOR_UNITS[numbers].get(capability())
-    hertz = 1e3 * attribute("ClockRate")
-    return None if units is None else 2 * units * multiprocessors() * hertz
 
 
 def _peaks(name: str) -> dict[str, float | None]:

@@ -34,7 +34,7 @@ from hetero_la.dask_arrays.mixed import (
     hold_promising,
     lower_run,
     report_of,
-    require_foretold_condition,
+    require_predicted_condition,
 )
 from hetero_la.execution.report import MixedOutcome
 from hetero_la.mixed.equilibration import column_equilibration
@@ -127,7 +127,7 @@ def _refined(
     lower = tall.lowered(lower_dtype(b.dtype), scaling)
     run = lower_run("qr", lower, options)
     rhs = computing.host(b)[0].reshape(len(b), -1)
-    require_foretold_condition(tall, lower, options.get("client"))
+    require_predicted_condition(tall, lower, options.get("client"))
     k = tall.shape[1]
     (r,) = computing.host(run.triangle((k, k), lower=False))
     correct, rcond = corrections(r, scaling, cond)

@@ -33,12 +33,12 @@ from hetero_la.mixed.equilibration import (
     general_equilibration,
 )
 from hetero_la.mixed.fallback import LowerPrecisionError, give_up
-from hetero_la.mixed.lower_factors import FEW, require_foretold, small_pivots
+from hetero_la.mixed.lower_factors import FEW, require_predicted, small_pivots
 from hetero_la.mixed.precision import lower_dtype
 from hetero_la.mixed.prediction import full_products
 from hetero_la.mixed.refinement import Refined, RefinedSystem, refine_to_full
 from hetero_la.mixed.systems import error_of
-from hetero_la.mixed.trend import FEWEST_COLUMNS, foretold_by, some_columns
+from hetero_la.mixed.trend import FEWEST_COLUMNS, condition_by_pivots, some_columns
 from hetero_la.planning.decisions import Problem
 from hetero_la.planning.plan import Plan
 
@@ -149,7 +149,7 @@ def factor_held(
     scaling = _scaling(held, hermitian=routine == "cholesky")
     lower = held.lowered(lower_dtype(held.blocks.dtype), scaling)
     run = lower_run(routine, lower, options)
-    require_foretold_condition(held, lower, options.get("client"))
+    require_predicted_condition(held, lower, options.get("client"))
     found = _held_parts(held, factors(run), 2 if routine == "cholesky" else 1)
 
     def solve_lower(b: np.ndarray, trans: int) -> np.ndarray:
@@ -205,18 +205,18 @@ def hold_promising(a: da.Array, routine: str, nrhs: int, options: dict[str, Any]
     return HeldMatrix(a, Computing(options.get("client")))
 
 
-def require_foretold_condition(held: HeldMatrix, lower: da.Array, client: Any) -> None:
+def require_predicted_condition(held: HeldMatrix, lower: da.Array, client: Any) -> None:
     """Give up if some columns of the copy in the lower precision say that it is of no use."""
-    require_foretold(_foretold(held, lower, client), lower.dtype)
+    require_predicted(_predicted(held, lower, client), lower.dtype)
 
 
-def _foretold(held: HeldMatrix, lower: da.Array, client: Any) -> float:
+def _predicted(held: HeldMatrix, lower: da.Array, client: Any) -> float:
     """Foretell the condition number, of Hermitian matrices in the same way as of others."""
     n = lower.shape[1]
     if n < FEWEST_COLUMNS:
         return 1.0
     run = LazyRun("lu", as_matrix(some_columns(lower)), client=client)
-    return foretold_by(held.computing.host(host_diagonal(run.factors))[0], n)
+    return condition_by_pivots(held.computing.host(host_diagonal(run.factors))[0], n)
 
 
 def _held_parts(held: HeldMatrix, factors: Any, power: int) -> Any:

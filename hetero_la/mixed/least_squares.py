@@ -28,10 +28,10 @@ from hetero_la.execution.report import MixedOutcome, Report
 from hetero_la.mixed.correction import correction
 from hetero_la.mixed.equilibration import Equilibration, column_equilibration, lowered
 from hetero_la.mixed.fallback import give_up
-from hetero_la.mixed.lower_factors import Run, require_condition, require_foretold, scaled_copy
+from hetero_la.mixed.lower_factors import Run, require_condition, require_predicted, scaled_copy
 from hetero_la.mixed.refinement import Refined, RefinedSystem, refine_to_full
 from hetero_la.mixed.systems import require_gain
-from hetero_la.mixed.trend import foretold_condition
+from hetero_la.mixed.trend import predicted_condition
 from hetero_la.numerics.conditioning import norm1, reciprocal_condition_upper
 from hetero_la.numerics.refinement import backward_error
 from hetero_la.numerics.triangles import solve_with_triangle
@@ -102,7 +102,7 @@ def lstsq_mixed(a: Any, b: Any, cond: float, run: Run) -> MixedLeastSquares:
     if not b.size:
         give_up("there are no right-hand sides")
     scaling, copy = scaled_copy(tall, column_equilibration)
-    require_foretold(foretold_condition(copy), copy.dtype)
+    require_predicted(predicted_condition(copy), copy.dtype)
     result = run(copy)
     correct, rcond = corrections(result.factors[: min(m, n)], scaling, cond)
     products = Products(partial(_times, a), partial(_times_adjoint, a))

@@ -19,7 +19,7 @@ from hetero_la.mixed.equilibration import (
 )
 from hetero_la.mixed.fallback import give_up
 from hetero_la.mixed.precision import lower_dtype
-from hetero_la.mixed.trend import foretold_condition, foretold_condition_definite
+from hetero_la.mixed.trend import predicted_condition, predicted_condition_definite
 from hetero_la.numerics.conditioning import (
     estimate_reciprocal_condition,
     hermitian_norm1,
@@ -93,7 +93,7 @@ def lower_lu(a: Any, run: Run) -> LowerFactors:
         If the factors could not be refined with.
     """
     scaling, copy = scaled_copy(a, general_equilibration)
-    require_foretold(foretold_condition(copy), copy.dtype)
+    require_predicted(predicted_condition(copy), copy.dtype)
     anorm = norm1(copy)
     norms = () if scaling is None else (anorm, norm1(copy.T))
     result = _run(run, copy)
@@ -106,7 +106,7 @@ def lower_lu(a: Any, run: Run) -> LowerFactors:
 def lower_cholesky(a: Any, run: Run) -> LowerFactors:
     """Factor a Hermitian matrix, of which the lower triangle is given, as `lower_lu` does."""
     scaling, copy = scaled_copy(a, hermitian_equilibration)
-    require_foretold(foretold_condition_definite(copy), copy.dtype)
+    require_predicted(predicted_condition_definite(copy), copy.dtype)
     anorm, result = hermitian_norm1(copy), _run(run, copy)
     rcond = result.cholesky_rcond(anorm, copy[:, :1])
     require_condition(rcond, copy.dtype)
@@ -133,10 +133,10 @@ def require_condition(rcond: float, dtype: Any) -> None:
         give_up(f"the matrix is ill-conditioned in {np.dtype(dtype).name}, rcond = {rcond:.2g}")
 
 
-def require_foretold(condition: float, dtype: Any) -> None:
+def require_predicted(condition: float, dtype: Any) -> None:
     """Give up if the pivots of some columns say that the whole matrix is ill-conditioned."""
     if condition * float(np.finfo(dtype).eps) > _FORETOLD:
-        give_up(f"pivots of some columns foretell a condition number of about {condition:.0e}")
+        give_up(f"pivots of some columns suggest a condition number of about {condition:.0e}")
 
 
 def scaled_copy(

@@ -20,7 +20,7 @@ FEWEST_COLUMNS = _FEWEST * _SOME
 _POWER, _POWER_DEFINITE = 2.2, 1.5
 
 
-def foretold_condition(a: Any) -> float:
+def predicted_condition(a: Any) -> float:
     """Foretell the condition number of A from the pivots of LU of every eighth column.
 
     Pivots whose logarithms fall along a line, as with graded singular values, are taken to go on
@@ -31,10 +31,10 @@ def foretold_condition(a: Any) -> float:
     --------
     >>> rng = np.random.default_rng(0)
     >>> a = rng.standard_normal((256, 256), np.float32)
-    >>> foretold_condition(a) < 1e4
+    >>> predicted_condition(a) < 1e4
     True
     >>> q, _ = np.linalg.qr(a)
-    >>> foretold_condition((q * np.logspace(0, -12, 256, dtype=np.float32)) @ q.T) > 1e8
+    >>> predicted_condition((q * np.logspace(0, -12, 256, dtype=np.float32)) @ q.T) > 1e8
     True
     """
     n = a.shape[1]
@@ -42,7 +42,7 @@ def foretold_condition(a: Any) -> float:
         return 1.0
     some = array_module(a).asfortranarray(some_columns(a))
     result = execute("lu", some, overwrite_a=True)
-    return foretold_by(result.factors.diagonal(), n)
+    return condition_by_pivots(result.factors.diagonal(), n)
 
 
 def some_columns(a: Any) -> Any:
@@ -50,12 +50,12 @@ def some_columns(a: Any) -> Any:
     return a[:, ::_SOME]
 
 
-def foretold_condition_definite(a: Any) -> float:
+def predicted_condition_definite(a: Any) -> float:
     """Foretell it of a Hermitian matrix, by Cholesky of every fourth row and column.
 
     Examples
     --------
-    >>> foretold_condition_definite(np.eye(64, dtype=np.float32))
+    >>> predicted_condition_definite(np.eye(64, dtype=np.float32))
     1.0
     """
     n = len(a)
@@ -66,15 +66,15 @@ def foretold_condition_definite(a: Any) -> float:
     result = execute("cholesky", some, overwrite_a=True)
     if result.info:
         return np.inf
-    return _foretold(abs(to_host(result.factors.diagonal())) ** 2, n) ** _POWER_DEFINITE
+    return _predicted(abs(to_host(result.factors.diagonal())) ** 2, n) ** _POWER_DEFINITE
 
 
-def foretold_by(pivots: Any, n: int) -> float:
+def condition_by_pivots(pivots: Any, n: int) -> float:
     """Foretell the condition number of a matrix of n columns from the pivots of some of them."""
-    return _foretold(abs(to_host(pivots)), n) ** _POWER
+    return _predicted(abs(to_host(pivots)), n) ** _POWER
 
 
-def _foretold(pivots: np.ndarray, n: int) -> float:
+def _predicted(pivots: np.ndarray, n: int) -> float:
     """Return the decay that is seen, or is to be expected at the end of the line, if larger."""
     if not (np.isfinite(pivots).all() and pivots.all()):
         return np.inf

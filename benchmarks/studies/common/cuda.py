@@ -14,6 +14,8 @@ _UNITS = {
     "float32": {70: 64, 75: 64, 80: 64, 86: 128, 89: 128, 90: 128},
     "float64": {70: 32, 75: 2, 80: 32, 86: 2, 89: 2, 90: 64},
 }
+#: Fused multiply-adds of a multiprocessor's tensor cores in a cycle, by capability.
+_TENSOR_UNITS = {"float64": {80: 64, 90: 128}, "TF32": {80: 512, 90: 1024}}
 
 
 def cuda_source(file: str, *defines: str) -> Source:
@@ -50,9 +52,21 @@ def multiprocessors() -> int:
 
 def peak(dtype: str) -> float | None:
     """Return the flop/s of the current GPU without tensor cores at its highest clock, if known."""
-    units = _UNITS[dtype].get(capability())
-    hertz = 1e3 * attribute("ClockRate")
-    return None if units is None else 2 * units * multiprocessors() * hertz
+    return _peak(_UNITS[dtype])
+
+
+def tensor_peak(numbers: str) -> float | None:
+    """Return the flop/s of the current GPU's tensor cores at its highest clock, if known.
+
+    `numbers` are ``"float64"`` or ``"TF32"``.
+    """
+    return _peak(_TENSOR_UNITS[numbers])
+
+
+def _peak(units: dict[int, int]) -> float | None:
+    """Return the flop/s of so many fused multiply-adds, of each capability, in a cycle."""
+    adds, hertz = units.get(capability()), 1e3 * attribute("ClockRate")
+    return None if adds is None else 2 * adds * multiprocessors() * hertz
 
 
 def bandwidth_of_pins() -> float:
