@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hetero_la.studies import (
     barrier,
     blas12,
     complex3m,
+    energy,
     gemm_kernel,
     launch,
     matvec,
@@ -30,6 +32,7 @@ from hetero_la.studies.common.plots import write_plot
 from hetero_la.studies.common.reference import lu_by_columns
 from hetero_la.studies.common.study import StudyRun
 from hetero_la.studies.common.symptoms import symptoms
+from hetero_la.studies.factorizations.problems import FACTORIZATIONS
 from hetero_la.testing.matrices import generate
 
 
@@ -170,6 +173,45 @@ def test_a_fit_is_judged_by_its_worst_error() -> None:
     assert good["beta"] == pytest.approx(1e10)
     assert good["worst error"] < 1e-9
     assert transfers._fitted("copy", [*rows, {"bytes": 1e8, "seconds": 1.0}])["worst error"] > 0.5
+
+
+def test_a_copy_that_does_not_arrive_is_noticed() -> None:
+    target, source = (np.ones(8, np.uint8) for _ in range(2))
+    transfers.check_copy("there", lambda: np.copyto(target, source), target, source)
+    with pytest.raises(AssertionError, match="the copy nowhere does not give"):
+        transfers.check_copy("nowhere", lambda: None, target, source)
+
+
+def test_alpha_of_copies_in_a_row_is_told_from_that_of_single_ones() -> None:
+    first, *_ = transfers.find(rows_of_transfers())
+    assert first.startswith("Host to GPU, pinned: 1 ms + ")
+    assert "; in a row, alpha is 2 µs." in first
+
+
+@pytest.mark.parametrize("problem", FACTORIZATIONS.values(), ids=FACTORIZATIONS)
+def test_all_factor_in_place_and_wrong_factors_are_noticed(problem: Any) -> None:
+    for who, one in energy._on_cpu(problem, 60).items():
+        one.warm_up(who)
+        energy.verify(who, problem.routine, one._given, one._a)
+        one._a[50, 40] += 1e-3  # no part of U or R
+        one._a[40, 50] += 1e-3  # no part of L
+        with pytest.raises(AssertionError, match=who):
+            energy.verify(who, problem.routine, one._given, one._a)
+
+
+def test_net_joules_are_without_the_power_before_the_runs() -> None:
+    (one, *_) = energy._on_cpu(FACTORIZATIONS["lu"], 64).values()
+    joules = {"CPU": lambda: time.perf_counter() * 40 + 200 * busy()}
+
+    def busy() -> float:  # seconds since the runs have begun
+        return time.perf_counter() - one.begun[0][0] if one.begun else 0.0
+
+    row = energy._measured(StudyRun(energy.STUDY.quick, 0), joules, 64, "someone", one)
+    assert row["net joules"] == pytest.approx(row["joules"] * 200 / 240, rel=0.1)
+    assert row["watts before"] == pytest.approx(40, rel=0.05)
+    first, *_, last = row["idle power"]
+    assert (first["phase"], last["phase"]) == (energy.BEFORE, energy.AFTER)
+    assert first["t"] < row["power"][0]["t"] <= row["power"][-1]["t"] < last["t"]
 
 
 # --- what looks sick
@@ -457,7 +499,11 @@ def rows_of_transfers() -> list[dict[str, Any]]:
     rows += [
         {"table": "pairs", "from": i, "to": 1 - i, **timed(1e-3), "bytes/s": 1e11} for i in (0, 1)
     ]
-    return [*rows, transfers._fitted("host to GPU, pinned", rows[:2])]
+    name = "host to GPU, pinned"
+    rows.append(transfers._fitted(name, rows[:2]))
+    in_a_row = {"table": "fit", "what": name + transfers.IN_A_ROW, "alpha": 2e-6, "beta": 5e10,
+                "worst error": 0.1}  # fmt: skip
+    return [*rows, in_a_row]
 
 
 def rows_of_complex() -> list[dict[str, Any]]:

@@ -1,8 +1,14 @@
 """Transfers between a host's memory and GPUs, and between GPUs: time = alpha + bytes / beta.
 
-Beside them stand what they are not to be confused with: allocation, and the first touch of memory
-that nobody has written to.  Last come the seconds per byte of the way up, of work, and of the way
-down, which say how much work a matrix must be worth to be moved.
+Of a copy that is waited for before the next, alpha is all that it takes to ask for it and to learn
+of its end.  Copies in a row, which are enqueued without waiting, hide most of that: they are
+measured under names of their own.  The same memory is copied again and again, so that small copies
+within the host, or within a GPU, are from cache to cache.
+
+Beside copies stand what they are not to be confused with: allocation, and the first touch of
+memory that nobody has written to, each with the time to give the memory back.  Last come the
+seconds per byte of the way up, of work, and of the way down, which say how much work a matrix must
+be worth to be moved.
 """
 
 from __future__ import annotations
@@ -30,9 +36,22 @@ from hetero_la.studies.common.study import (
     rows_of,
     values_of,
 )  # fmt: skip
-from hetero_la.studies.common.timing import Call, Clock, gpu_clock, host_clock, samples, spread
+from hetero_la.studies.common.timing import (
+    Call,
+    Clock,
+    gpu_clock,
+    host_clock,
+    samples,
+    spread,
+    synchronous_clock,
+)
 from hetero_la.tiles.arrays.counted import in_bytes, in_seconds, in_units
-from hetero_la.tiles.arrays.transfer import enable_peers, pinned_empty
+from hetero_la.tiles.arrays.transfer import copy_columns, enable_peers, pinned_empty, to_host
+
+#: What follows the name of copies that are enqueued one after the other.
+IN_A_ROW = ", in a row"
+TOUCH = "allocate on the host and touch new pages"
+UP, DOWN = "up", "down"
 
 
 def _written(array: np.ndarray) -> np.ndarray:
@@ -45,55 +64,73 @@ def _touch(nbytes: int) -> None:
     np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)[...] = 1
 
 
-def cpu_copies(nbytes: int) -> dict[str, Call]:
-    """Return copies within the host's memory, and what its allocation costs."""
+def cpu_copies(nbytes: int) -> dict[str, tuple[Call, Clock]]:
+    """Return copies within the host's memory, and what its allocation costs, with their clock."""
     source, target = np.ones(nbytes, np.uint8), np.ones(nbytes, np.uint8)
-    return {
+    calls: dict[str, Call] = {
         "host to host": lambda: np.copyto(target, source),
         "allocate on the host": lambda: np.empty(nbytes, np.uint8),
         "allocate on the host, new pages": lambda: mmap.mmap(-1, nbytes).close(),
-        "allocate on the host and touch new pages": lambda: _touch(nbytes),
+        TOUCH: lambda: _touch(nbytes),
     }
+    return {what: (call, host_clock) for what, call in calls.items()}
+
+
+def enqueued(target: Any, source: Any) -> Call:
+    """Return what enqueues a copy between arrays of bytes on the current stream."""
+    import cupy
+
+    to, given = (a.ctypes.data if isinstance(a, np.ndarray) else a.data.ptr
+                 for a in (target, source))  # fmt: skip
+    nbytes, stream = target.nbytes, cupy.cuda.get_current_stream().ptr
+    return functools.partial(copy_columns, to, nbytes, given, nbytes, nbytes, 1, stream)
+
+
+def check_copy(what: str, call: Call, target: Any, source: Any) -> None:
+    """Raise unless a call, and the wait for the current GPU, copies the source to the target."""
+    target[...], source[...] = 0, 0
+    source[::2] = 7
+    call()
+    if not isinstance(target, np.ndarray):
+        target.device.synchronize()
+    elif not isinstance(source, np.ndarray):
+        source.device.synchronize()
+    if not np.array_equal(to_host(target), to_host(source)):
+        raise AssertionError(f"the copy {what} does not give what was copied")
 
 
 def gpu_copies(nbytes: int) -> dict[str, tuple[Call, Clock]]:
-    """Return copies between the host and the current GPU, each with its clock.
-
-    Those of pageable memory return when they are done, so that the host's clock times them.
-    """
+    """Return copies between the host and the current GPU, and within it, each with its clock."""
     import cupy
 
-    device = cupy.ones(nbytes, cupy.uint8)
-    other = cupy.empty_like(device)
+    device, other = (cupy.ones(nbytes, cupy.uint8) for _ in range(2))
     pinned = _written(pinned_empty((nbytes,), np.uint8))
     pageable = np.ones(nbytes, np.uint8)
-    pool = cupy.get_default_memory_pool()
+    found: dict[str, tuple[Call, Clock]] = {}
+    for what, target, source in (
+        ("host to GPU, pinned", device, pinned), ("GPU to host, pinned", pinned, device),
+        ("host to GPU, pageable", device, pageable), ("GPU to host, pageable", pageable, device),
+        ("within the GPU", other, device),
+    ):  # fmt: skip
+        call = enqueued(target, source)
+        check_copy(what, call, target, source)
+        found[what] = call, synchronous_clock
+        if "pageable" not in what:  # of which the driver makes the host wait anyway
+            found[what + IN_A_ROW] = call, gpu_clock
+    return found
 
-    def whole(call: Call) -> Call:
-        def done() -> None:
-            call()
-            cupy.cuda.get_current_stream().synchronize()
 
-        return done
+def gpu_allocations(nbytes: int) -> dict[str, tuple[Call, Clock]]:
+    """Return what allocates memory for copies to the current GPU, and gives it back."""
+    import cupy
 
-    def allocate() -> None:
-        memory = cupy.cuda.runtime.malloc(nbytes)
-        cupy.cuda.runtime.free(memory)
-
-    def allocate_by_pool() -> None:
-        pool.malloc(nbytes)
-
-    return {
-        "host to GPU, pinned": (lambda: device.set(pinned), gpu_clock),
-        "GPU to host, pinned": (
-            lambda: device.get(out=pinned, blocking=False), gpu_clock,
-        ),
-        "host to GPU, pageable": (whole(lambda: device.set(pageable)), host_clock),
-        "GPU to host, pageable": (whole(lambda: device.get(out=pageable)), host_clock),
-        "within the GPU": (lambda: cupy.copyto(other, device), gpu_clock),
-        "allocate on the GPU": (allocate, host_clock),
-        "allocate by CuPy's pool": (allocate_by_pool, host_clock),
-    }  # fmt: skip
+    runtime, pool = cupy.cuda.runtime, cupy.get_default_memory_pool()
+    calls: dict[str, Call] = {
+        "allocate on the host, pinned": lambda: cupy.cuda.PinnedMemory(nbytes),
+        "allocate on the GPU": lambda: runtime.free(runtime.malloc(nbytes)),
+        "allocate by CuPy's pool": lambda: pool.malloc(nbytes),
+    }
+    return {what: (call, host_clock) for what, call in calls.items()}
 
 
 def _timed(what: str, nbytes: int, call: Call, clock: Clock) -> Row:
@@ -111,9 +148,9 @@ def measure(run: StudyRun) -> Iterator[Row]:
     rows = []
     for nbytes in run.sizes["bytes"]:
         run.report(f"copies of {in_bytes(nbytes)}")
-        copies = {what: (call, host_clock) for what, call in cpu_copies(nbytes).items()}
+        copies = cpu_copies(nbytes)
         if run.gpus:
-            copies |= gpu_copies(nbytes)
+            copies |= gpu_copies(nbytes) | gpu_allocations(nbytes)
         rows += [_timed(what, nbytes, *how) for what, how in copies.items()]
     yield from rows
     for what in values_of(rows, "what"):
@@ -168,11 +205,12 @@ def _worth_moving(n: int) -> Iterator[Row]:
     host = _written(pinned_empty((n, n), np.float64))
     a = cupy.asarray(host)
     b, c = cupy.ones_like(a), cupy.empty_like(a)
+    up, down = (enqueued(to, given) for to, given in ((a, host), (host, a)))
     work: dict[str, Call] = {
-        "up": lambda: a.set(host),
+        UP: up,
         "sum of two": lambda: cupy.add(a, b, out=c),
         "product of two": lambda: cupy.matmul(a, b, out=c),
-        "down": lambda: a.get(out=host, blocking=False),
+        DOWN: down,
     }
     for what, call in work.items():
         found = spread(samples(call, gpu_clock))
@@ -181,7 +219,7 @@ def _worth_moving(n: int) -> Iterator[Row]:
 
 
 def _between_gpus(run: StudyRun) -> Iterator[Row]:
-    """Yield rates of all pairs of GPUs, and of all GPUs that copy from the host at once."""
+    """Yield rates of all pairs of GPUs, and of all GPUs that copy from or to the host at once."""
     import cupy
 
     nbytes = run.sizes["bytes"][-1]
@@ -193,48 +231,82 @@ def _between_gpus(run: StudyRun) -> Iterator[Row]:
     for i, j in itertools.permutations(range(run.gpus), 2):
         enable_peers(i, j)
         run.report(f"GPU {i} to GPU {j}")
-        with cupy.cuda.Device(j):
-            stream = cupy.cuda.get_current_stream()
-            copy = functools.partial(
-                cupy.cuda.runtime.memcpyPeerAsync,
-                arrays[j].data.ptr, j, arrays[i].data.ptr, i, nbytes, stream.ptr,
-            )  # fmt: skip
-            found = spread(samples(copy, gpu_clock))
-        speed = nbytes / found["seconds"]
-        yield {"table": "pairs", "from": i, "to": j, **found, "bytes/s": speed}
-    for together in range(1, run.gpus + 1):
-        found = spread(samples(functools.partial(_all_up, arrays[:together], hosts)))
+        yield _pair(arrays[i], arrays[j])
+    for way, together in itertools.product((UP, DOWN), range(1, run.gpus + 1)):
+        pairs = list(zip(arrays[:together], hosts, strict=False))
+        found = spread(samples(functools.partial(_all_at_once, pairs, way)))
         speed = together * nbytes / found["seconds"]
-        yield {"table": "together", "GPUs": together, **found, "bytes/s": speed}
+        yield {"table": "together", "way": way, "GPUs": together, **found, "bytes/s": speed}
 
 
-def _all_up(arrays: list[Any], hosts: list[np.ndarray]) -> None:
-    """Copy to several GPUs at once, and wait for all."""
+def _pair(source: Any, target: Any) -> Row:
+    """Return the row of copies in a row from one GPU to another."""
     import cupy
 
-    for enqueue in (True, False):
-        for array, host in zip(arrays, hosts, strict=False):
-            with array.device:
-                if enqueue:
-                    array.set(host)
-                else:
-                    cupy.cuda.get_current_stream().synchronize()
+    i, j = source.device.id, target.device.id
+    with target.device:
+        stream = cupy.cuda.get_current_stream()
+        copy = functools.partial(
+            cupy.cuda.runtime.memcpyPeerAsync,
+            target.data.ptr, j, source.data.ptr, i, source.nbytes, stream.ptr,
+        )  # fmt: skip
+        with source.device:
+            source[...] = 2 + i
+            source.device.synchronize()
+        copy()
+        if int(abs(target - (2 + i)).max()):
+            raise AssertionError(f"the copy from GPU {i} to GPU {j} does not give what was copied")
+        found = spread(samples(copy, gpu_clock))
+    return {
+        "table": "pairs",
+        "from": i,
+        "to": j,
+        **found,
+        "bytes/s": source.nbytes / found["seconds"],
+    }
+
+
+def _all_at_once(pairs: list[tuple[Any, np.ndarray]], way: str) -> None:
+    """Copy between pairs of an array on a GPU and one on the host at once, and wait for all."""
+    for array, host in pairs:
+        with array.device:
+            enqueued(*((array, host) if way == UP else (host, array)))()
+    for array, _ in pairs:
+        with array.device:
+            array.device.synchronize()
 
 
 def find(rows: Rows) -> list[str]:
     """Say what the links are, and how much work makes up for a transfer."""
-    wanted = ("host to GPU, pinned", "GPU to host, pinned", "host to GPU, pageable", "host to host")
-    found = [
-        f"{what[0].upper()}{what[1:]}: {in_seconds(row['alpha'])} + bytes / "
-        f"{in_units(row['beta'], 'B/s')}, up to {percent(row['worst error'])} off."
-        for what in wanted
-        for row in rows_of(rows, "fit", what=what)
-    ]
-    each = {row["what"]: row["per byte"] for row in rows_of(rows, "worth")}
-    if each:
-        sums = (each["up"] + each["down"]) / each["sum of two"]
-        found.append(f"A byte that goes up and down costs as much as {sums:.0f} sums with it.")
+    wanted = ("host to GPU, pinned", "GPU to host, pinned", "host to GPU, pageable",
+              "GPU to host, pageable", "host to host")  # fmt: skip
+    found = [_of_link(rows, row) for what in wanted for row in rows_of(rows, "fit", what=what)]
+    if touched := rows_of(rows, "times", what=TOUCH):
+        row = max(touched, key=lambda row: row["bytes"])
+        speed = in_units(row["bytes"] / row["seconds"], "B/s")
+        found.append(f"New pages on the host are allocated, touched and given back at {speed}.")
+    work = {row["what"]: row for row in rows_of(rows, "worth")}
+    if work:
+        moved = work[UP]["seconds"] + work[DOWN]["seconds"]
+        sums, products = (moved / work[f"{what} of two"]["seconds"] for what in ("sum", "product"))
+        found.append(
+            f"To move a matrix of n = {work[UP]['n']} up and down takes as long as {sums:.3g} sums "
+            f"with another, or {products:.3g} products."
+        )
     return found
+
+
+def _of_link(rows: Rows, fit: Row) -> str:
+    """Say what copies that are waited for take, and alpha of those in a row."""
+    what = fit["what"]
+    in_a_row = "".join(
+        f"; in a row, alpha is {in_seconds(row['alpha'])}"
+        for row in rows_of(rows, "fit", what=what + IN_A_ROW)
+    )
+    return (
+        f"{what[0].upper()}{what[1:]}: {in_seconds(fit['alpha'])} + bytes / "
+        f"{in_units(fit['beta'], 'B/s')}, at most {percent(fit['worst error'])} off{in_a_row}."
+    )
 
 
 def draw(figure: Any, rows: Rows) -> None:
@@ -269,15 +341,18 @@ STUDY = Study(
             "fit", "time = alpha + bytes / beta",
             {"what": WORD, "alpha": in_seconds, "beta": rate("B/s"), "worst error": percent},
         ),
-        StudyTable("times", "one at a time", {"what": WORD, "bytes": BYTES, **_TIMED}),
+        StudyTable("times", "one size at a time", {"what": WORD, "bytes": BYTES, **_TIMED}),
         StudyTable(
             "worth", "a matrix on the way",
             {"what": WORD, "n": str, **SECONDS, "per byte": rate("s")},
         ),
         StudyTable("slot", "the GPU's slot, as the system says",
                    {"lanes": str, "most lanes": str, "bytes/s": rate("B/s")}),
-        StudyTable("pairs", "between GPUs", {"from": str, "to": str, **_TIMED}),
-        StudyTable("together", "from the host to several GPUs at once", {"GPUs": str, **_TIMED}),
+        StudyTable("pairs", "from GPU to GPU, in a row", {"from": str, "to": str, **_TIMED}),
+        StudyTable(
+            "together", "between the host and several GPUs at once",
+            {"way": WORD, "GPUs": str, **_TIMED},
+        ),
     ),
     sizes={"bytes": [2**k for k in range(8, 29, 2)], "order": 8192},
     quick={"bytes": [2**12, 2**16, 2**20], "order": 512},
