@@ -1,9 +1,11 @@
 """The energy of factorizations: joules of the GPU and of the CPU, and operations for each.
 
 Each contender factors for so many seconds, again and again, with a fresh copy of the matrix before
-each run.  Counters are read all the while, so that copies count, too, and the host's idle cores;
-the power before that, with nothing to do, stands beside it.  The GPU's counter is NVML's, the CPU's
-is that of the processor packages (RAPL), without the memory.
+each run.  All factor in place, without a check for NaNs, and the result of the first run, which is
+warm-up, is verified.  Counters are read all the while, so that copies count, too, and whatever is
+idle.  Before and after the runs there is nothing to do for some seconds.  Joules are gross, all
+that the counters count, and net, without the power before the runs.  The GPU's counter is NVML's,
+the CPU's is that of the processor packages (RAPL), without the memory.
 """
 
 from __future__ import annotations
@@ -15,10 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import scipy.linalg
+
 import hetero_la
 from hetero_la.accuracy.energy import Meter, nvml_counters, rapl_counters
 from hetero_la.cli.main import main
-from hetero_la.studies.common.columns import SECONDS, WORD, number, rate
+from hetero_la.studies.common.columns import SECONDS, WORD, number, percent, rate
 from hetero_la.studies.common.plots import bars, finish, panels, style
 from hetero_la.studies.common.power import Joules, PowerLog
 from hetero_la.studies.common.study import (
@@ -34,21 +39,69 @@ from hetero_la.studies.common.timing import spread
 from hetero_la.studies.factorizations.peers import seconds_of
 from hetero_la.studies.factorizations.problems import FACTORIZATIONS, Factorization
 from hetero_la.studies.factorizations.runs import free_gpus
+from hetero_la.tiles.arrays.transfer import array_module
 
 FACTOR, COPY = "factor", "copy"
+BEFORE, AFTER = "idle before", "idle after"
+#: Errors of products with random vectors, in ulps for each row, that rounding does not explain.
+_FAR = 100
 
 
 def counters_of(run: StudyRun) -> dict[str, Joules]:
-    """Return the counters that this machine has; say which it has not."""
-    places = {"CPU": dict(rapl_counters())}
+    """Return the counters that can be read on this machine; say which cannot."""
+    packages = {key: one for key, one in rapl_counters() if key.startswith("package")}
+    places = {"CPU": packages}
     if run.has_gpus(1, "energy of a GPU"):
         import cupy
 
         places["GPU"] = dict(nvml_counters([cupy.cuda.Device(0).pci_bus_id]))
     for place in [place for place, counters in places.items() if not counters]:
-        run.leave_out(f"energy of the {place}: no counter can be read")
+        run.leave_out(f"energy of the {place}: its counter is not readable")
         del places[place]
     return {place: Meter(counters).total for place, counters in places.items()}
+
+
+def lapack_factor(routine: str, a: np.ndarray, *, overwrite: bool) -> tuple[Any, ...]:
+    """Factor by LAPACK as SciPy has it, without a check for NaNs; return packed factors first.
+
+    SciPy's `qr` would also copy R out of them, which the others do not.
+
+    Examples
+    --------
+    >>> a = np.array([[4.0, 2.0], [2.0, 5.0]], order="F")
+    >>> lapack_factor("cholesky", a, overwrite=True)[0] is a
+    True
+    """
+    if routine == "lu":
+        return scipy.linalg.lu_factor(a, overwrite_a=overwrite, check_finite=False)
+    if routine == "cholesky":
+        return scipy.linalg.cho_factor(a, lower=True, overwrite_a=overwrite, check_finite=False)
+    geqrf, size = scipy.linalg.get_lapack_funcs(("geqrf", "geqrf_lwork"), (a,))
+    work = int(size(*a.shape)[0])
+    return geqrf(a, lwork=work, overwrite_a=overwrite)
+
+
+def verify(who: str, routine: str, a: Any, packed: Any) -> None:
+    """Raise AssertionError unless packed factors of a matrix give its products with a vector.
+
+    Products are A x for Cholesky, and A^T A x for the others, which needs neither pivots nor Q.
+    """
+    xp = array_module(a)
+    x = xp.asarray(np.random.default_rng(0).standard_normal(len(a)))
+    if routine == "cholesky":
+        lower, true = xp.tril(packed), a @ x
+        found = lower @ (lower.T @ x)
+    else:
+        upper, true = xp.triu(packed), a.T @ (a @ x)
+        product = upper @ x
+        if routine == "lu":
+            lower = xp.tril(packed, -1)  # and a diagonal of ones
+            product = product + lower @ product
+            product = product + lower.T @ product
+        found = upper.T @ product
+    error = float(xp.linalg.norm(found - true) / xp.linalg.norm(true))
+    far = _FAR * len(a) * np.finfo(np.float64).eps
+    assert error <= far, f"{routine}, {who}: products with the factors are off by {error:.1e}"
 
 
 class RepeatedRuns:
@@ -58,21 +111,28 @@ class RepeatedRuns:
     ----------
     problem : Factorization
         What is factored.
-    given : array
-        The matrix, which stays as it is.
+    given, work : array
+        The matrix, which stays as it is, and where it is copied to and factored.
     factor : callable
-        Factors its argument.
+        Factors its argument; returns packed factors first.
     wait : callable, optional
         Returns once all that was enqueued has run.
     """
 
     def __init__(
-        self, problem: Factorization, given: Any, factor: Callable[[Any], Any],
+        self, problem: Factorization, given: Any, work: Any, factor: Callable[[Any], Any],
         wait: Callable[[], Any] = lambda: None,
     ) -> None:  # fmt: skip
         self.problem, self._given, self._factor, self._wait = problem, given, factor, wait
-        self._a = given.copy(order="F")
+        self._a = work
         self.begun: list[tuple[float, str]] = []  #: when each phase began
+
+    def warm_up(self, who: str) -> None:
+        """Copy and factor once, and verify the factors."""
+        self._a[...] = self._given
+        packed, *_ = self._factor(self._a)
+        self._wait()
+        verify(who, self.problem.routine, self._given, packed)
 
     def run(self) -> float:
         """Copy and factor once; return the seconds of the factorization."""
@@ -88,29 +148,45 @@ class RepeatedRuns:
         return seconds_of(complete)
 
 
-def _on_cpu(problem: Factorization, n: int) -> dict[str, RepeatedRuns]:
+def _on_cpu(
+    problem: Factorization, n: int, cluster: hetero_la.Cluster | None = None
+) -> dict[str, RepeatedRuns]:
     a = problem.host_matrix(n)
-    ours = partial(problem.factor, overwrite_a=True, check_finite=False)
+    work = a.copy(order="F")
+    theirs = partial(lapack_factor, problem.routine, overwrite=True)
+    ours = _ours(problem, client=cluster)
     return {
-        "CPU, SciPy": RepeatedRuns(problem, a, problem.scipy),
-        "CPU, hetero_la": RepeatedRuns(problem, a, ours),
+        "CPU, SciPy": RepeatedRuns(problem, a, work, theirs),
+        "CPU, hetero_la": RepeatedRuns(problem, a, work, ours),
     }
+
+
+def _ours(problem: Factorization, **options: Any) -> Callable[[Any], Any]:
+    """Return the library's function, in place and without checks."""
+    lower = {"lower": True} if problem.definite else {}
+    return partial(problem.factor, overwrite_a=True, check_finite=False, **lower, **options)
 
 
 def _on_gpu(problem: Factorization, n: int, cluster: hetero_la.Cluster) -> dict[str, RepeatedRuns]:
     import cupy
 
-    a = cupy.empty((n, n), order="F")
+    a, work = cupy.empty((n, n), order="F"), cupy.empty((n, n), order="F")
     problem.fill(a)
-    wait = cupy.cuda.Device().synchronize
-    lower = {"lower": True} if problem.definite else {}
-    ours = partial(problem.factor, overwrite_a=True, check_finite=False, **lower)
-    hybrid = partial(ours, client=cluster, panel="cpu")
-    return {
-        "GPU, hetero_la": RepeatedRuns(problem, a, ours, wait),
-        "GPU, cuSOLVER": RepeatedRuns(problem, a, problem.cusolver, wait),
-        "GPU, panels on the CPU": RepeatedRuns(problem, a, hybrid, wait),
+
+    def by_cusolver(matrix: Any) -> tuple[Any]:
+        problem.cusolver(matrix)
+        return (matrix,)
+
+    # The client keeps runs on the one GPU whose counter is read.
+    contenders = {
+        "GPU, hetero_la": _ours(problem, client=cluster, panel="gpu"),
+        "GPU, cuSOLVER": by_cusolver,
+        "GPU, panels on the CPU": _ours(problem, client=cluster, panel="cpu"),
     }
+    wait = cupy.cuda.Device().synchronize
+    return {
+        who: RepeatedRuns(problem, a, work, factor, wait) for who, factor in contenders.items()
+    }  # fmt: skip
 
 
 def _measured(
@@ -118,25 +194,47 @@ def _measured(
 ) -> Row:
     """Return the row of a contender, with its power over time."""
     run.report(f"{one.problem.routine}, {who}, n = {n}")
-    one.run()
-    one.begun.clear()
+    one.warm_up(who)
     time.sleep(run.sizes["pause"])
-    with PowerLog(counters, run.sizes["interval"]) as before:
-        time.sleep(run.sizes["idle"])
+    before = _idle(run, counters)
     taken: list[float] = []
     with PowerLog(counters, run.sizes["interval"]) as log:
         began = time.perf_counter()
         while time.perf_counter() - began < run.sizes["seconds"]:
             taken.append(one.run())
-    joules, flops = sum(log.joules.values()), one.problem.flops(n)
+    after = _idle(run, counters)
+    idle = [
+        sample
+        for phase, quiet in ((BEFORE, before), (AFTER, after))
+        for sample in _power(quiet, began, [(0.0, phase)])
+    ]
     return {
         "table": "energy", "routine": one.problem.routine, "who": who, "n": n,
-        "runs": len(taken), **spread(taken), "flop/s": flops * len(taken) / sum(taken),
-        "joules": joules / len(taken), "watts": joules / log.seconds,
-        "flop/s/W": flops * len(taken) / joules,
+        "runs": len(taken), **spread(taken), "factoring": sum(taken) / log.seconds,
+        **_energy(one.problem.flops(n), len(taken), log, before),
+        "watts after": sum(after.joules.values()) / after.seconds,
+        "power": list(_power(log, began, one.begun)), "idle power": idle,
+    }  # fmt: skip
+
+
+def _idle(run: StudyRun, counters: Mapping[str, Joules]) -> PowerLog:
+    """Log the power of some seconds in which nothing is done."""
+    with PowerLog(counters, run.sizes["interval"]) as log:
+        time.sleep(run.sizes["idle"])
+    return log
+
+
+def _energy(flops: float, runs: int, log: PowerLog, before: PowerLog) -> Row:
+    """Return the entries of a row for joules, gross and without the power before the runs."""
+    idle = {name: value / before.seconds for name, value in before.joules.items()}
+    gross = sum(log.joules.values()) / runs
+    net = gross - sum(idle.values()) * log.seconds / runs
+    return {
+        "joules": gross, "net joules": net, "watts": gross * runs / log.seconds,
+        "watts before": sum(idle.values()), "flop/s/W": flops / gross,
+        "net flop/s/W": flops / net if net > 0 else None,  # a short run may drown in noise
         **{f"{name} watts": value / log.seconds for name, value in log.joules.items()},
-        **{f"{name} idle": value / before.seconds for name, value in before.joules.items()},
-        "power": list(_power(log, began, one.begun)),
+        **{f"{name} idle": value for name, value in idle.items()},
     }  # fmt: skip
 
 
@@ -150,12 +248,15 @@ def _power(log: PowerLog, began: float, phases: list[tuple[float, str]]) -> Iter
 def measure(run: StudyRun) -> Iterator[Row]:
     """Measure each contender for some seconds, where there are counters."""
     counters = counters_of(run)
+    if "GPU" in counters and "CPU" not in counters:
+        run.leave_out("the CPU's part of the energy of runs on a GPU: joules are of the GPU alone")
     for routine in run.sizes["routines"] if counters else ():
         problem = FACTORIZATIONS[routine]
-        n = run.sizes["CPU"]
         if "CPU" in counters:
-            for who, one in _on_cpu(problem, n).items():
-                yield _measured(run, counters, n, who, one)
+            n = run.sizes["CPU"]
+            with hetero_la.Cluster(gpus=0) as cluster:  # else a GPU might be chosen
+                for who, one in _on_cpu(problem, n, cluster).items():
+                    yield _measured(run, counters, n, who, one)
         if "GPU" in counters:
             n = run.sizes["GPU"]
             with hetero_la.Cluster(gpus=1, cpus=1) as cluster:
@@ -171,12 +272,16 @@ def find(rows: Rows) -> list[str]:
         shown = rows_of(rows, "energy", routine=routine)
         best = max(shown, key=lambda row: row["flop/s/W"])
         others = ", ".join(
-            f"{row['who']} {row['flop/s/W'] / best['flop/s/W']:.2f}" for row in shown if row != best
+            f"{row['who']} (n = {row['n']}) {row['flop/s/W'] / best['flop/s/W']:.2f}"
+            for row in shown if row != best
         )  # fmt: skip
+        alone = "" if "CPU watts" in best else " of the GPU alone"
+        net = best.get("net flop/s/W")
         found.append(
-            f"{routine}: {best['who']} does {best['flop/s/W'] / 1e9:.3g} Gflop/s/W with "
-            f"{best['watts']:.0f} W{'' if 'CPU watts' in best else ' of the GPU alone'}; others, "
-            f"as parts of that: {others or 'none'}."
+            f"{routine}: {best['who']} (n = {best['n']}) does {best['flop/s/W'] / 1e9:.3g} "
+            f"Gflop/s/W with {best['watts']:.0f} W{alone}, copies and idle power included"
+            + (f" ({net / 1e9:.3g} without idle power)" if net else "")
+            + f"; others, as parts of the former: {others or 'none'}."
         )
     return found
 
@@ -195,11 +300,21 @@ def draw(figure: Any, rows: Rows) -> None:
             times, watts = ([sample[key] for sample in row["power"]] for key in ("t", "watts"))
             copies = [at for at, one in enumerate(row["power"]) if one["phase"] == COPY]
             power.plot(times, watts, label=row["who"], markevery=copies, **style(i))
-        finish(power, f"{routine}: power; marks: while copying", "seconds", "W", logarithmic="")
+            _draw_idle(power, row, style(i)["color"])
+        title = f"{routine}: power; marks: while copying; dotted: idle"
+        finish(power, title, "seconds", "W", logarithmic="")
         power.set_ylim(bottom=0)
 
 
-_WATTS = {name: number() for name in ("CPU watts", "GPU watts", "CPU idle", "GPU idle")}
+def _draw_idle(axes: Any, row: Row, colour: str) -> None:
+    """Draw the power before and after the runs of a row."""
+    for phase in (BEFORE, AFTER):
+        idle = [sample for sample in row.get("idle power", ()) if sample["phase"] == phase]
+        times, watts = ([sample[key] for sample in idle] for key in ("t", "watts"))
+        axes.plot(times, watts, color=colour, ls=":", lw=1.3)
+
+
+_WATTS = {f"{place} {what}": number() for what in ("watts", "idle") for place in ("CPU", "GPU")}
 
 STUDY = Study(
     name="energy",
@@ -209,15 +324,17 @@ STUDY = Study(
     "CPU",
     tables=(
         StudyTable(
-            "energy", "again and again, copies included; joules of a run",
+            "energy",
+            "again and again; joules of a run, with its copy: gross, and net of the power before",
             {"routine": WORD, "who": WORD, "n": number(), "runs": str, **SECONDS,
-             "flop/s": rate("flop/s"), "joules": number(), "watts": number(),
-             "flop/s/W": rate("flop/s/W"), **_WATTS},
+             "factoring": percent, "joules": number(), "net joules": number(),
+             "flop/s/W": rate("flop/s/W"), "net flop/s/W": rate("flop/s/W"), "watts": number(),
+             "watts before": number(), "watts after": number(), **_WATTS},
         ),
     ),
     sizes={
         "routines": ["lu", "cholesky", "qr"], "CPU": 8192, "GPU": 32768, "seconds": 6.0,
-        "idle": 2.0, "pause": 1.0, "interval": 0.1,
+        "idle": 3.0, "pause": 3.0, "interval": 0.1,
     },
     quick={
         "routines": ["lu"], "CPU": 256, "GPU": 2048, "seconds": 0.3, "idle": 0.1, "pause": 0.0,
