@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
+import hetero_la
 from hetero_la.studies import (
     bandwidth,
     barrier,
@@ -18,11 +19,13 @@ from hetero_la.studies import (
     complex3m,
     energy,
     gemm_kernel,
+    hybrid,
     launch,
     matvec,
     memory,
     pipeline,
     transfers,
+    two_level,
     ulps,
     unblocked_lu,
 )
@@ -33,6 +36,7 @@ from hetero_la.studies.common.reference import lu_by_columns
 from hetero_la.studies.common.study import StudyRun
 from hetero_la.studies.common.symptoms import symptoms
 from hetero_la.studies.factorizations.problems import FACTORIZATIONS
+from hetero_la.studies.factorizations.runs import ResidentRuns
 from hetero_la.testing.matrices import generate
 
 
@@ -212,6 +216,71 @@ def test_net_joules_are_without_the_power_before_the_runs() -> None:
     first, *_, last = row["idle power"]
     assert (first["phase"], last["phase"]) == (energy.BEFORE, energy.AFTER)
     assert first["t"] < row["power"][0]["t"] <= row["power"][-1]["t"] < last["t"]
+
+
+def test_stages_are_measured_of_each_pair_of_tiles_and_add_up() -> None:
+    runs = ResidentRuns(FACTORIZATIONS["lu"], 96, gpu=False)
+    run = runs.timeline(runs.plan(nb=two_level.by_turns(96, 32, 16)))
+    before, sizes, starts, seconds = zip(*two_level.stages_of(run), strict=True)
+    assert (before, sizes, starts) == ((0, 32, 16, 32), (32, 16, 32, 16), (0, 32, 48, 80))
+    assert min(seconds) > 0
+    assert sum(seconds) < run.seconds
+    triples = two_level.measured_triples(runs, [16, 32], 1)
+    assert triples.keys() >= {(0, 32), (0, 16), (32, 32), (32, 16), (16, 16)}
+    assert list(triples[32, 16]) == [32, 80]
+
+
+def test_gains_are_of_times_that_chose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[int] = []
+
+    def in_turns(runs: Any, plans: dict[Any, Any], turns: int) -> dict[Any, list[float]]:
+        called.append(len(plans))
+        # In the first round each is faster than the one before; then all are alike.
+        return {key: [1.0 / (i if len(called) == 1 else 1)] for i, key in enumerate(plans, 1)}
+
+    monkeypatch.setattr(two_level, "_in_turns", in_turns)
+    runs = ResidentRuns(FACTORIZATIONS["lu"], 64, gpu=False)
+    rows = list(two_level._rows(StudyRun(two_level.STUDY.quick, 0), runs, {"n": 64}, [8, 16]))
+    best = [row for row in rows if row["table"] == "best"]
+    assert called == [len(rows) - len(best), len(best)]
+    assert [row["gain"] for row in best] == [0.0] * len(best)
+    assert best[0]["tiles"] == "nb = 16"
+
+
+def test_who_took_least_is_timed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with hetero_la.Cluster(gpus=0, virtual_gpus=1, cpus=1) as cluster:
+        problem = FACTORIZATIONS["cholesky"]
+        a = problem.host_matrix(64)
+        ways = hybrid._contenders(problem, a, False, cluster)
+        lucky = {way.panel: iter(times) for way, times in zip(ways, LUCK, strict=True)}
+
+        def seconds(way: hybrid.HybridWay) -> float:
+            way.plan = way.factor().plan
+            return next(lucky[way.panel])
+
+        monkeypatch.setattr(hybrid.HybridWay, "seconds", seconds)
+        run = StudyRun({"small": 64, "turns": 1}, gpus=0)
+        rows = list(hybrid._rows(run, problem, a, 1, ways, 1e9))
+    assert [row["seconds"] for row in rows[:2]] == [2.0, 1.0]
+    assert [row["panels on"] for row in rows[:2]] == ["gpu", "cpu"]
+    assert (rows[3]["where"], rows[3]["panels"]) == (hybrid.SCIPY, "cpu")
+    again = rows[-1]
+    assert (again["table"], again["panels"], again["other"]) == ("again", "cpu", "gpu")
+    assert (again["seconds"], again["other over it"]) == (2.5, 0.8)
+    found, *_ = hybrid.find(rows)
+    assert "panel='cpu' (panels on the cpu) took least; timed again" in found
+    assert found.endswith("panel='gpu' takes 0.80 of its time.")
+
+
+#: Seconds of panels on the GPU, on the CPU and by choice; with luck once, after a warm-up.
+LUCK = ((9.0, 2.0, 9.0, 2.0), (9.0, 1.0, 9.0, 2.5), (9.0, 3.0))
+
+
+def test_panels_on_the_gpu_stand_beside_the_next_if_they_took_least() -> None:
+    ways = [hybrid.HybridWay(hybrid.HOST, panel, lambda: None) for panel in hybrid.PANELS]
+    taken = {way.name: [seconds] for way, seconds in zip(ways, (1.0, 3.0, 2.0), strict=True)}
+    best, other = hybrid._best_and_other(ways, taken)
+    assert (best.panel, other.panel) == ("gpu", "auto")
 
 
 # --- what looks sick
