@@ -247,6 +247,10 @@ def test_gains_are_of_times_that_chose_nothing(monkeypatch: pytest.MonkeyPatch) 
     assert best[0]["tiles"] == "nb = 16"
 
 
+#: Seconds of panels on the GPU, on the CPU and by choice; with luck once, after a warm-up.
+LUCK = ((9.0, 2.0, 9.0, 2.0), (9.0, 1.0, 9.0, 2.5), (9.0, 3.0))
+
+
 def test_who_took_least_is_timed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with hetero_la.Cluster(gpus=0, virtual_gpus=1, cpus=1) as cluster:
         problem = FACTORIZATIONS["cholesky"]
@@ -270,10 +274,6 @@ def test_who_took_least_is_timed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     found, *_ = hybrid.find(rows)
     assert "panel='cpu' (panels on the cpu) took least; timed again" in found
     assert found.endswith("panel='gpu' takes 0.80 of its time.")
-
-
-#: Seconds of panels on the GPU, on the CPU and by choice; with luck once, after a warm-up.
-LUCK = ((9.0, 2.0, 9.0, 2.0), (9.0, 1.0, 9.0, 2.5), (9.0, 3.0))
 
 
 def test_panels_on_the_gpu_stand_beside_the_next_if_they_took_least() -> None:

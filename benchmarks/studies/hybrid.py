@@ -2,16 +2,21 @@
 
 The matrix is on the GPU, whose panels the GPU or the CPU factors, or it comes from NumPy and goes
 back; then the library may also give columns to the CPU ("auto").  The CPU worker has one thread,
-four or all of them: with few, it is a slow CPU.  Rates stand beside those of the update
-C <- C - A B, with 512 columns of A, on the GPU and on the threads of the CPU together.
+four or all of them: with few, it is a slow CPU.  LAPACK, by SciPy, has as many.  All keep the
+matrix, so that its copy counts, do not look for NaNs, and are timed from the call to its end.
+
+Rates stand beside those of the update C <- C - A B, with 512 columns of A: the sum of the GPU's and
+of that of the CPU's threads, each measured alone.  The fastest way is timed again before it is
+compared, as the least of several medians is too low by chance.
 
 Without a GPU, a core takes its role; its memory is then separate, as a GPU's is.
 """
 
 from __future__ import annotations
 
+import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,13 +39,16 @@ from hetero_la.studies.common.study import (
     values_of,
 )
 from hetero_la.studies.common.timing import spread
+from hetero_la.studies.energy import lapack_factor, verify
 from hetero_la.studies.factorizations.peers import seconds_of
 from hetero_la.studies.factorizations.problems import FACTORIZATIONS, Factorization
 from hetero_la.studies.factorizations.runs import Timed, free_gpus, seconds_in_turns
 from hetero_la.studies.factorizations.update_rate import update_rate
 from hetero_la.tiles.arrays.counted import counted, in_units
+from hetero_la.tiles.arrays.transfer import to_host
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, usable_cores
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
+from hetero_la.tiles.storage.shard import local_width
 
 RESIDENT, HOST = "on the GPU", "from the host"
 PANELS = ("gpu", "cpu", "auto")
@@ -54,28 +62,45 @@ class HybridWay:
     where: str
     panel: str
     factor: Callable[[], Any]
+    wait: Callable[[], Any] = lambda: None
     plan: Plan | None = None
 
-    def seconds(self) -> float:
-        """Run once; return the seconds."""
-        factors = self.factor()
-        self.plan = factors.plan
-        return float(factors.timing.seconds)
-
     @property
-    def cpu_share(self) -> float:
-        """The part of the columns that CPU workers own."""
+    def name(self) -> str:
+        """A name of its own."""
+        return f"{self.where}, {self.panel}"
+
+    def seconds(self) -> float:
+        """Run once; return the seconds of the call, until all that it enqueued has run."""
+        kept: list[Any] = []
+
+        def complete() -> None:
+            kept.append(self.factor())
+            self.wait()
+
+        seconds = seconds_of(complete)
+        self.plan = kept.pop().plan
+        return seconds
+
+    def decisions(self) -> Row:
+        """Return who factored panels, and the part of the columns that CPU workers own."""
         assert self.plan is not None
-        workers = self.plan.workers
-        count = [(workers[p.worker].kind, len(p.columns)) for p in self.plan.programs]
-        return sum(n for kind, n in count if kind == "cpu") / sum(n for _, n in count)
+        plan = self.plan
+        owned = [
+            (plan.workers[one.worker].kind, local_width(plan.layout, one.columns))
+            for one in plan.programs
+        ]
+        part = sum(n for kind, n in owned if kind == "cpu") / sum(n for _, n in owned)
+        return {"panels on": plan.panel, "CPU columns": part}
 
 
 def _contenders(
     problem: Factorization, a: Any, gpu: bool, cluster: hetero_la.Cluster
 ) -> list[HybridWay]:
     """Return the ways to factor a matrix of the host."""
-    common = {"client": cluster, "check_finite": False}
+    common: dict[str, Any] = {"client": cluster, "check_finite": False}
+    if problem.definite:
+        common["lower"] = True  # as SciPy does it here
     found = [
         HybridWay(HOST, panel, partial(problem.factor, a, panel=panel, **common))
         for panel in PANELS
@@ -83,10 +108,10 @@ def _contenders(
     if gpu:
         import cupy
 
-        on_gpu = cupy.asarray(a, order="F")
+        on_gpu, wait = cupy.asarray(a, order="F"), cupy.cuda.Device().synchronize
         found += [
-            HybridWay(RESIDENT, panel, partial(problem.factor, on_gpu, panel=panel, **common))
-            for panel in PANELS[:2]
+            HybridWay(RESIDENT, panel, partial(problem.factor, on_gpu, panel=panel, **common), wait)
+            for panel in PANELS
         ]
     return found
 
@@ -124,54 +149,92 @@ def _rows(
     both: float,
 ) -> Iterator[Row]:  # fmt: skip
     """Yield the rows of contenders, and of SciPy on as many threads, which take turns."""
-    timed: dict[str, Timed] = {f"{one.where}, {one.panel}": one.seconds for one in contenders}
+    timed: dict[str, Timed] = {one.name: one.seconds for one in contenders}
 
     def by_scipy() -> float:
         with threadpool_limits(threads, "blas"):
-            return seconds_of(lambda: problem.scipy(a))
+            return seconds_of(lambda: lapack_factor(problem.routine, a, overwrite=False))
 
-    if len(a) <= run.sizes["SciPy"]:
+    if len(a) <= run.sizes["small"]:
         timed[SCIPY] = by_scipy
+        for one in contenders:
+            packed, *_ = one.factor()
+            verify(one.name, problem.routine, a, to_host(packed))
     taken = seconds_in_turns(timed, run.sizes["turns"])
-    common = {"table": "runs", "routine": problem.routine, "n": len(a), "threads": threads}
+    common = {"routine": problem.routine, "n": len(a), "threads": threads}
+    flops = problem.flops(len(a))
     for one in contenders:
-        found = spread(taken[f"{one.where}, {one.panel}"])
-        speed = problem.flops(len(a)) / found["seconds"]
         yield {
-            **common, "where": one.where, "panels": one.panel, **found, "flop/s": speed,
-            "CPU columns": one.cpu_share, "of both updates": speed / both,
+            "table": "runs", **common, "where": one.where, "panels": one.panel,
+            **_rates(taken[one.name], flops, both), **one.decisions(),
         }  # fmt: skip
     if SCIPY in taken:
-        found = spread(taken[SCIPY])
-        speed = problem.flops(len(a)) / found["seconds"]
-        yield {**common, "where": SCIPY, "panels": "cpu", **found, "flop/s": speed}
+        found = _rates(taken[SCIPY], flops, both)
+        yield {"table": "runs", **common, "where": SCIPY, "panels": "cpu", **found}
+    for where in dict.fromkeys(one.where for one in contenders):
+        ways = [one for one in contenders if one.where == where]
+        best, other = _best_and_other(ways, taken)
+        pair = {one.name: one.seconds for one in (best, other)}
+        again = seconds_in_turns(pair, run.sizes["turns"])
+        ratio = statistics.median(again[other.name]) / statistics.median(again[best.name])
+        yield {
+            "table": "again", **common, "where": where, "panels": best.panel,
+            **_rates(again[best.name], flops, both), **best.decisions(), "other": other.panel,
+            "other over it": ratio,
+        }  # fmt: skip
+
+
+def _rates(seconds: Sequence[float], flops: float, both: float) -> Row:
+    """Return the entries of a row for samples, with their rate beside that of both updates."""
+    found = spread(seconds)
+    speed = flops / found["seconds"]
+    return {**found, "flop/s": speed, "of both updates": speed / both}
+
+
+def _best_and_other(
+    ways: Sequence[HybridWay], taken: Mapping[str, Sequence[float]]
+) -> tuple[HybridWay, HybridWay]:
+    """Return who took least, and panels on the GPU; if these took least, who took least but one."""
+    best, second, *_ = sorted(ways, key=lambda one: statistics.median(taken[one.name]))
+    on_gpu = next(one for one in ways if one.panel == "gpu")
+    return best, second if best is on_gpu else on_gpu
 
 
 def find(rows: Rows) -> list[str]:
-    """Say for each routine what hybrid runs gain or lose against the GPU's own panels."""
-    found = []
+    """Say who is fastest, when timed again, and how far panels on the GPU come."""
     runs = rows_of(rows, "runs")
     n = max(values_of(runs, "n"))
+    found = [
+        f"{row['routine']} {row['where']}, n = {n}, with {counted(row['threads'], 'thread')} of "
+        f"the CPU: panel={row['panels']!r} (panels on the {row['panels on']}) took least; timed "
+        f"again, it has {in_units(row['flop/s'], 'flop/s')}, {percent(row['of both updates'])} of "
+        f"both updates, and panel={row['other']!r} takes {row['other over it']:.2f} of its time."
+        for row in rows_of(rows, "again", n=n)
+    ]
     for where in (RESIDENT, HOST):
-        for threads in values_of(runs, "threads"):
-            for routine in values_of(runs, "routine"):
-                at = {
-                    row["panels"]: row
-                    for row in rows_of(runs, "runs", routine=routine, n=n, threads=threads,
-                                       where=where)
-                }  # fmt: skip
-                if not at:
-                    continue
-                own = at["gpu"]
-                best = min(at.values(), key=lambda row: row["seconds"])
+        for routine in values_of(runs, "routine"):
+            own = rows_of(runs, "runs", routine=routine, n=n, where=where, panels="gpu")
+            shares = ", ".join(
+                f"{percent(row['of both updates'])} ({counted(row['threads'], 'thread')})"
+                for row in own
+            )
+            if own:
                 found.append(
-                    f"{routine} {where}, n = {n}, with {counted(threads, 'thread')} of the CPU: "
-                    f"panels={best['panels']!r} is fastest, with "
-                    f"{in_units(best['flop/s'], 'flop/s')}; panels on the GPU reach "
-                    f"{percent(best['seconds'] / own['seconds'])} of that, and "
-                    f"{percent(own['of both updates'])} of both updates."
+                    f"{routine} {where}, n = {n}: panels on the GPU reach of both updates {shares}."
                 )
-    return found
+    return found + _of_columns(runs, n)
+
+
+def _of_columns(runs: Rows, n: int) -> list[str]:
+    """Say which part of the columns the library gives to the CPU at an order."""
+    auto = rows_of(runs, "runs", n=n, where=HOST, panels="auto")
+    if not auto:
+        return []
+    shares = ", ".join(
+        f"{percent(row['CPU columns'])} ({row['routine']}, {counted(row['threads'], 'thread')})"
+        for row in auto
+    )
+    return [f"Of the columns from the host, panel='auto' gives to the CPU, at n = {n}: {shares}."]
 
 
 def draw(figure: Any, rows: Rows) -> None:
@@ -194,6 +257,11 @@ def draw(figure: Any, rows: Rows) -> None:
     shared_legend(figure, 3)
 
 
+_WAY = {
+    **SECONDS, "flop/s": rate("flop/s"), "of both updates": percent, "panels on": WORD,
+    "CPU columns": percent,
+}  # fmt: skip
+
 STUDY = Study(
     name="hybrid",
     question="Does a CPU beside a GPU help: with the panels, or with columns of its own?",
@@ -208,16 +276,20 @@ STUDY = Study(
         StudyTable(
             "runs", "who factors the panels",
             {"routine": WORD, "n": number(), "threads": str, "where": WORD, "panels": WORD,
-             **SECONDS, "flop/s": rate("flop/s"), "CPU columns": percent,
-             "of both updates": percent},
+             **_WAY},
+        ),
+        StudyTable(
+            "again", "who took least, timed again in turns with another",
+            {"routine": WORD, "n": number(), "threads": str, "where": WORD, "panels": WORD,
+             **_WAY, "other": WORD, "other over it": number()},
         ),
     ),
     sizes={
         "threads": [1, 4, usable_cores()], "cpu": [1024, 2048], "gpu": [2048, 4096, 8192, 16384],
-        "SciPy": 4096, "update": 8192, "sustained": 1.0, "turns": 3,
+        "small": 4096, "update": 8192, "sustained": 1.0, "turns": 3,
     },
     quick={
-        "threads": [1], "cpu": [256], "gpu": [1024], "SciPy": 1024, "update": 512,
+        "threads": [1], "cpu": [256], "gpu": [1024], "small": 1024, "update": 512,
         "sustained": 0.05, "turns": 1,
     },
     measure=measure,
