@@ -30,10 +30,10 @@ extern "C" __global__ void wait(Unit* units, int there, unsigned* lost, Bits* ou
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("real", "bits"), [("f8", np.uint64), ("f4", np.uint32)])
-def test_a_word_that_does_not_come_is_given_up(real: str, bits: Any, cuda_folder: Path) -> None:
+def test_a_word_that_does_not_come_is_given_up(real: str, bits: Any, tmp_path: Path) -> None:
     cupy = pytest.importorskip("cupy")
-    (cuda_folder / "wait.cu").write_text(KERNEL)
-    source = Source("wait", np.dtype(real), ("PATIENCE=100000",))
+    (tmp_path / "wait.cu").write_text(KERNEL)
+    source = Source("wait", np.dtype(real), ("PATIENCE=100000",), tmp_path)
     wait = module(source).get_function("wait")
     for there in (40, 39, 3, 0):
         units, lost = cupy.zeros(40 * 16, np.uint8), cupy.zeros(1, np.uint32)

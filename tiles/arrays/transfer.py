@@ -21,6 +21,7 @@ Array = Any
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MAX_PITCH = 2**31 - 1  # of cudaMemcpy2D, in bytes
+_ROUNDED = 2**30  #: Bytes of pinned memory below which CuPy's pool has them.
 _DEFAULT = 4  # cudaMemcpyDefault: the devices follow from the addresses
 
 
@@ -199,7 +200,11 @@ def pinned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         return np.empty(shape, dtype, order="F")
     import cupy
 
-    memory = cupy.cuda.alloc_pinned_memory(count * dtype.itemsize)
+    nbytes = count * dtype.itemsize
+    if nbytes < _ROUNDED:
+        memory = cupy.cuda.alloc_pinned_memory(nbytes)
+    else:  # the pool rounds up to a power of two
+        memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(nbytes), 0)
     return np.frombuffer(memory, dtype, count).reshape(shape, order="F")
 
 
