@@ -24,6 +24,7 @@ from hetero_la.studies import (
     matvec,
     memory,
     pipeline,
+    scaling,
     transfers,
     two_level,
     ulps,
@@ -281,6 +282,33 @@ def test_panels_on_the_gpu_stand_beside_the_next_if_they_took_least() -> None:
     taken = {way.name: [seconds] for way, seconds in zip(ways, (1.0, 3.0, 2.0), strict=True)}
     best, other = hybrid._best_and_other(ways, taken)
     assert (best.panel, other.panel) == ("gpu", "auto")
+
+
+def test_scaling_times_the_planning_of_each_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Runs:
+        planned = 0
+
+        def plan(self) -> str:
+            self.planned += 1
+            time.sleep(0.02)
+            return "plan"
+
+        def seconds(self, plan: str) -> float:
+            return {"plan": 1.0}[plan]
+
+    runs: Any = Runs()
+    assert [1.02 < scaling._planned(runs) < 2 for _ in range(2)] == [True, True]
+    assert runs.planned == 2
+
+
+def test_one_worker_is_not_said_to_be_several() -> None:
+    rows = [
+        scaling._row(mode, "GPU", "threads", FACTORIZATIONS["lu"], 64, 1, [1.0])
+        | {"speed-up": 1.0, "efficiency": 1.0}
+        for mode in ("strong", "weak")
+    ]
+    (found,) = scaling.find(rows)
+    assert found.startswith("lu by threads: one GPU has 175 kflop/s at n = 64; there is no other.")
 
 
 # --- what looks sick

@@ -6,7 +6,9 @@ the efficiency is the rate of several over that of one, and over their number.
 
 Workers are threads of this process, which hand panels over by reference or from GPU to GPU, or
 processes with a GPU or a core each, which exchange them by NCCL or shared memory.  In both, the
-columns are with the workers beforehand, and the factors stay there.
+columns are with the workers beforehand, and the factors stay there.  In both, the time begins
+before the run is planned: processes run lazily, and a lazy call plans by itself.  Threads factor in
+place; processes keep the matrix, as a lazy call must, and write the factors to new arrays.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any
 
 import hetero_la
 from hetero_la.cli.main import main
+from hetero_la.planning.plan import Plan
 from hetero_la.studies.common.columns import SECONDS, WORD, number, percent, rate
 from hetero_la.studies.common.plots import finish, line, panels
 from hetero_la.studies.common.study import (
@@ -34,6 +37,7 @@ from hetero_la.studies.common.study import (
 )
 from hetero_la.studies.common.timing import spread
 from hetero_la.studies.factorizations import processes
+from hetero_la.studies.factorizations.peers import seconds_of
 from hetero_la.studies.factorizations.problems import FACTORIZATIONS, Factorization
 from hetero_la.studies.factorizations.runs import (
     ClusterRuns,
@@ -41,6 +45,7 @@ from hetero_la.studies.factorizations.runs import (
     free_gpus,
     seconds_in_turns,
 )  # fmt: skip
+from hetero_la.tiles.arrays.counted import in_units
 from hetero_la.tiles.kernels.cpu.device import usable_cores
 
 THREADS, PROCESSES = "threads", "processes"
@@ -71,11 +76,17 @@ def _threads(workers: int, gpus: bool) -> Iterator[Prepare]:
 
     def prepare(problem: Factorization, n: int) -> Timed:
         free_gpus(workers * gpus)
-        runs = ClusterRuns(cluster, problem, n)
-        return partial(runs.seconds, runs.plan())
+        return partial(_planned, ClusterRuns(cluster, problem, n))
 
     with hetero_la.Cluster(**size, blas_threads=1) as cluster:
         yield prepare
+
+
+def _planned(runs: ClusterRuns) -> float:
+    """Return the seconds to plan a run, and to run it."""
+    plans: list[Plan] = []
+    planning = seconds_of(lambda: plans.append(runs.plan()))
+    return planning + runs.seconds(plans[0])
 
 
 @contextmanager
@@ -149,21 +160,31 @@ def _against(row: Row, one: float, workers: int) -> dict[str, float]:
 
 def find(rows: Rows) -> list[str]:
     """Say what the largest number of workers gains, at the largest order."""
-    found = []
     most = max(values_of(rows, "workers"))
-    for way in values_of(rows, "way"):
-        for routine in values_of(rows, "routine"):
-            these = {"way": way, "routine": routine, "workers": most}
-            strong = max(rows_of(rows, "strong", **these), key=lambda row: row["n"])
-            (weak,) = rows_of(rows, "weak", **these)
-            place = "GPU" if strong["place"] == "GPU" else "core"
-            found.append(
-                f"{routine} by {way}: {most} {place}{'s' * (most > 1)} are "
-                f"{strong['speed-up']:.2f} times as fast as one at n = {strong['n']}, and "
-                f"{percent(weak['efficiency'])} efficient at n = {weak['n']}, with as much "
-                "memory for each."
-            )
-    return found
+    return [
+        _of_way(rows, way, routine, most)
+        for way in values_of(rows, "way")
+        for routine in values_of(rows, "routine")
+    ]
+
+
+def _of_way(rows: Rows, way: str, routine: str, most: int) -> str:
+    these = {"way": way, "routine": routine, "workers": most}
+    strong = max(rows_of(rows, "strong", **these), key=lambda row: row["n"])
+    (weak,) = rows_of(rows, "weak", **these)
+    place, speed = (
+        "GPU" if strong["place"] == "GPU" else "core",
+        in_units(strong["flop/s"], "flop/s"),
+    )
+    if most == 1:
+        return (
+            f"{routine} by {way}: one {place} has {speed} at n = {strong['n']}; there is no other."
+        )
+    return (
+        f"{routine} by {way}: {most} {place}s have {speed} at n = {strong['n']}, "
+        f"{strong['speed-up']:.2f} times as much as one, and are {percent(weak['efficiency'])} "
+        f"efficient at n = {weak['n']}, with as much memory for each."
+    )
 
 
 def draw(figure: Any, rows: Rows) -> None:
