@@ -17,6 +17,7 @@ from hetero_la.studies import (
     barrier,
     blas12,
     complex3m,
+    crossover,
     energy,
     gemm_kernel,
     hybrid,
@@ -309,6 +310,37 @@ def test_one_worker_is_not_said_to_be_several() -> None:
     ]
     (found,) = scaling.find(rows)
     assert found.startswith("lu by threads: one GPU has 175 kflop/s at n = 64; there is no other.")
+
+
+@pytest.mark.parametrize("function", crossover.STUDY.sizes["functions"])
+def test_contenders_on_the_host_and_a_client_solve_the_same(function: str) -> None:
+    with hetero_la.Cluster(gpus=0, virtual_gpus=2, cpus=0) as cluster:
+        calls = crossover._on_host(function, {}, 50)
+        m, b = crossover.random_problem(function, 50)
+        library = crossover._With(hetero_la, client=cluster)
+        calls["client"] = lambda: crossover.FUNCTIONS[function](library, m, b)
+        for who, call in calls.items():
+            crossover.verify(who, function, 50, call())
+    first, *more = crossover._parts(calls[crossover.SCIPY]())
+    with pytest.raises(AssertionError, match="someone"):
+        crossover.verify("someone", function, 50, (1.001 * first, *more))
+
+
+def test_several_gpus_are_held_against_one() -> None:
+    seconds = {"SciPy": 3.0, crossover.ONE_GPU: 2.0, "hetero_la, 4 GPUs": 1.5}
+    rows = [
+        {"table": "times", "function": "qr", "n": n, "who": who, **timed(n**exponent * scale)}
+        for (who, exponent), scale in zip(seconds.items(), (1e-8, 1e-6, 1e-5), strict=True)
+        for n in (64, 128, 256)
+    ]  # fmt: skip
+    (several,) = crossover._several("qr", rows)
+    assert several["from n"] == pytest.approx(100)  # where n^2 / 10 is n^1.5
+    assert several["one over several"] == pytest.approx(1.6)
+    found = crossover.find([*rows, *crossover._crossovers("qr", rows), several])
+    assert found[-1] == (
+        "qr by hetero_la, 4 GPUs is faster than by one, from host to host, from n = 100 on, "
+        "measured up to n = 256; at n = 256 one GPU takes 1.60 of their time."
+    )
 
 
 # --- what looks sick
