@@ -30,6 +30,7 @@ from hetero_la.studies import (
     two_level,
     ulps,
     unblocked_lu,
+    where_time_goes,
 )
 from hetero_la.studies.common import caches
 from hetero_la.studies.common.double_double import DoubleDouble
@@ -38,7 +39,7 @@ from hetero_la.studies.common.reference import lu_by_columns
 from hetero_la.studies.common.study import StudyRun
 from hetero_la.studies.common.symptoms import symptoms
 from hetero_la.studies.factorizations.problems import FACTORIZATIONS
-from hetero_la.studies.factorizations.runs import ResidentRuns
+from hetero_la.studies.factorizations.runs import ClusterRuns, ResidentRuns
 from hetero_la.testing.matrices import generate
 
 
@@ -341,6 +342,43 @@ def test_several_gpus_are_held_against_one() -> None:
         "qr by hetero_la, 4 GPUs is faster than by one, from host to host, from n = 100 on, "
         "measured up to n = 256; at n = 256 one GPU takes 1.60 of their time."
     )
+
+
+def test_a_call_is_divided_into_its_run_and_what_is_outside() -> None:
+    a = where_time_goes.random_matrix(300)
+    assert -0.5 <= a.min() < -0.4 < 0.4 < a.max() < 0.5
+    assert (a[0] != a[256]).all()  # made by another thread
+    with hetero_la.Cluster(gpus=0, virtual_gpus=2, cpus=0, blas_threads=1) as cluster:
+        call = where_time_goes._traced(FACTORIZATIONS["lu"], a, client=cluster, nb=50)
+        runs = ClusterRuns(cluster, FACTORIZATIONS["qr"], 100)
+        resident = where_time_goes._of_resident(runs, runs.plan(nb=25))
+    for one in (call, resident):
+        parts = one.divided()
+        del parts["hidden"]  # beside others
+        assert sum(parts.values()) == pytest.approx(1)
+        assert parts["update"] > 0
+    assert call.divided()["outside"] > 0 == resident.divided()["outside"]
+
+
+def test_what_memory_does_not_hold_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(where_time_goes, "MEMORY_LIMIT", 10**6)
+    run = StudyRun(where_time_goes.STUDY.quick, 0)
+    assert where_time_goes._fits(run, "CPU", 200, host=2.5)
+    assert not where_time_goes._fits(run, "CPU", 300, host=2.5)
+    assert run.left_out == [
+        "CPU, n = 300: it takes 1.8 MB of the memory of the host, which has 1 MB"
+    ]  # fmt: skip
+
+
+def test_what_turning_costs_is_said() -> None:
+    parts = dict.fromkeys([*where_time_goes.WORK, where_time_goes.IDLE], 0.1)
+    rows = [
+        {"table": "shares", "place": f"1 GPU, {order}", "routine": "lu", "n": 64, **parts,
+         "seconds": seconds}
+        for order, seconds in ((where_time_goes.ROWS, 3.0), (where_time_goes.COLUMNS, 2.0))
+    ]  # fmt: skip
+    *_, found = where_time_goes.find(rows)
+    assert found.endswith("n = 64: times over those of a column-major one are 1.50 (lu).")
 
 
 # --- what looks sick

@@ -5,20 +5,30 @@ then, so that the parts of a row add up to its run; ``idle`` is the rest, before
 and behind the last one, too.  ``hidden`` is the time of panels beside an update.  Of several
 workers, parts are the means over these.
 
-The matrix is on its device beforehand and stays there, or it comes from NumPy and goes back.
+The matrix is on its devices beforehand and stays there, or it is a NumPy array, row-major or
+column-major, whose factors go back to a new one.  Then the time is that of the whole call, and
+``outside`` is what of it is no part of the run, as planning.  The host turns columns of a row-major
+array on their way, as part of ``there and back``: what turning costs is the difference of the two
+orders.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from distributed.system import MEMORY_LIMIT
+
 import hetero_la
 from hetero_la.cli.main import main
 from hetero_la.execution.timeline import TracedRun
+from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.program.instructions import CallKernel, Instruction
 from hetero_la.studies.common.columns import SECONDS, WORD, number, percent, rate
 from hetero_la.studies.common.plots import finish, panels, shared_legend
@@ -34,16 +44,24 @@ from hetero_la.studies.common.study import (
 )
 from hetero_la.studies.common.timing import spread
 from hetero_la.studies.factorizations.problems import FACTORIZATIONS, Factorization
-from hetero_la.studies.factorizations.runs import ResidentRuns, free_gpus
-from hetero_la.tiles.arrays.counted import in_seconds
+from hetero_la.studies.factorizations.runs import ClusterRuns, ResidentRuns, free_gpus
+from hetero_la.tiles.arrays.counted import in_bytes, in_seconds
+from hetero_la.tiles.kernels.cpu.device import usable_cores
 from hetero_la.tiles.kernels.spec import SPECS, Role
 
 #: Kinds of work, the most useful first, each with its colour in Okabe and Ito's palette.
 WORK = {
     "update": "#56B4E9", "solve": "#0072B2", "swaps": "#CC79A7", "panel": "#D55E00",
     "inverse": "#F0E442", "there and back": "#009E73", "between": "#E69F00", "other": "#666666",
+    "outside": "#000000",
 }  # fmt: skip
 IDLE, _GREY = "idle", "#CCCCCC"
+RESIDENT, ROWS, COLUMNS = "resident", "row-major host array", "column-major host array"
+#: Copies of the matrix for which the host, and all GPUs together, must have memory: a GPU beside
+#: the matrix for work, and the host for the factors and for pinned memory.
+_ON_HOST, _ON_GPUS = 2.5, 1.25
+#: Rows of a random matrix that are made at a time.
+_AT_ONCE = 256
 _OF_ROLE = {
     Role.UPDATE: "update", Role.SOLVE: "solve", Role.EXCHANGE: "swaps", Role.PANEL: "panel",
     Role.INVERSE: "inverse",
@@ -109,78 +127,175 @@ def divided(run: TracedRun) -> dict[str, float]:
     return found
 
 
-def _row(place: str, problem: Factorization, n: int, runs: list[TracedRun]) -> Row:
-    """Return the row of some runs, divided as the one of median time."""
-    middle = sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
-    found = spread([run.seconds for run in runs])
+class Call(NamedTuple):
+    """A run, and the seconds of the call that made it."""
+
+    run: TracedRun
+    seconds: float
+
+    def divided(self) -> dict[str, float]:
+        """Return the part of the call that each kind of work takes."""
+        part = self.run.seconds / self.seconds
+        found = {work: share * part for work, share in divided(self.run).items()}
+        return found | {"outside": 1 - part}
+
+
+def _row(place: str, problem: Factorization, n: int, calls: list[Call]) -> Row:
+    """Return the row of some calls, divided as the one of median time."""
+    middle = sorted(calls, key=lambda call: call.seconds)[len(calls) // 2]
+    found = spread([call.seconds for call in calls])
     return {
         "table": "shares", "place": place, "routine": problem.routine, "n": n, **found,
-        "flop/s": problem.flops(n) / found["seconds"], **divided(middle),
+        "flop/s": problem.flops(n) / found["seconds"], **middle.divided(),
     }  # fmt: skip
+
+
+def _fits(run: StudyRun, place: str, n: int, *, host: float = 0, gpus: int = 0) -> bool:
+    """Return whether there is memory for so many copies on the host, and a matrix on GPUs."""
+    nbytes = 8 * n * n
+    memory = [("the host", host * nbytes, MEMORY_LIMIT)]
+    if gpus:
+        import cupy
+
+        memory.append(("a GPU", _ON_GPUS * nbytes / gpus, cupy.cuda.Device(0).mem_info[0]))
+    for where, needed, there in memory:
+        if needed > there:
+            run.leave_out(
+                f"{place}, n = {n}: it takes {in_bytes(int(needed))} of the memory of {where}, "
+                f"which has {in_bytes(int(there))}"
+            )
+            return False
+    return True
+
+
+def _calls(run: StudyRun, n: int, call: Callable[[], Call]) -> list[Call]:
+    """Return calls after one for warm-up; of the largest orders, which are long, just one."""
+    if n > run.sizes["once above"]:
+        return [call()]
+    return [call() for _ in range(run.sizes["runs"] + 1)][1:]
+
+
+def _of_resident(runs: ResidentRuns | ClusterRuns, plan: Plan) -> Call:
+    timeline = runs.timeline(plan)
+    return Call(timeline, timeline.seconds)
 
 
 def _resident(run: StudyRun, gpu: bool) -> Iterator[Row]:
     """Yield rows of one device that has the matrix."""
-    place = "1 GPU, resident" if gpu else "CPU"
-    for problem in FACTORIZATIONS.values():
-        for n in run.sizes["resident" if gpu else "cpu"]:
+    place = f"1 GPU, {RESIDENT}" if gpu else "CPU"
+    for n in run.sizes["gpu" if gpu else "cpu"]:
+        if not _fits(run, place, n, host=0 if gpu else _ON_HOST, gpus=int(gpu)):
+            continue
+        for problem in FACTORIZATIONS.values():
             run.report(f"{problem.routine}, {place}, n = {n}")
             runs = ResidentRuns(problem, n, gpu)
             plan = runs.plan(nb=None if gpu else run.sizes["cpu tile"])
-            yield _row(place, problem, n, _timelines(run, partial(runs.timeline, plan)))
+            yield _row(place, problem, n, _calls(run, n, partial(_of_resident, runs, plan)))
             free_gpus(int(gpu))
 
 
-def _timelines(run: StudyRun, trace: Callable[[], TracedRun]) -> list[TracedRun]:
-    return [trace() for _ in range(run.sizes["runs"] + 1)][1:]  # the first is warm-up
-
-
-def _from_host(
-    run: StudyRun, place: str, orders: str, cluster: hetero_la.Cluster, nb: int | None = None
+def _resident_on(
+    run: StudyRun, name: str, orders: str, cluster: hetero_la.Cluster
 ) -> Iterator[Row]:
-    """Yield rows of a cluster whose workers get the columns of a NumPy array, and bring it back."""
-    with cluster:
+    """Yield rows of a cluster whose workers have their columns."""
+    place, gpus = f"{name}, {RESIDENT}", cluster.size.gpus
+    nb = None if gpus else run.sizes["cpu tile"]
+    for n in run.sizes[orders]:
+        if not _fits(run, place, n, host=0 if gpus else _ON_HOST, gpus=gpus):
+            continue
         for problem in FACTORIZATIONS.values():
-            for n in run.sizes[orders]:
+            run.report(f"{problem.routine}, {place}, n = {n}")
+            runs = ClusterRuns(cluster, problem, n)
+            plan = runs.plan(nb=nb)
+            yield _row(place, problem, n, _calls(run, n, partial(_of_resident, runs, plan)))
+            free_gpus(gpus)
+
+
+def _from_host(run: StudyRun, name: str, orders: str, cluster: hetero_la.Cluster) -> Iterator[Row]:
+    """Yield rows of a cluster whose workers get the columns of a NumPy array, and bring it back."""
+    gpus = cluster.size.gpus
+    nb = None if gpus else run.sizes["cpu tile"]
+    for n in run.sizes[orders]:
+        if not _fits(run, f"{name}, from the host", n, host=_ON_HOST, gpus=gpus):
+            continue
+        a = random_matrix(n)
+        for problem in FACTORIZATIONS.values():
+            np.fill_diagonal(a, problem.diagonal(n))
+            for order, given in ((ROWS, a), (COLUMNS, a.T)):
+                place = f"{name}, {order}"
                 run.report(f"{problem.routine}, {place}, n = {n}")
-                trace = partial(_traced, problem, problem.host_matrix(n), client=cluster, nb=nb)
-                yield _row(place, problem, n, _timelines(run, trace))
+                call = partial(_traced, problem, given, client=cluster, nb=nb)
+                yield _row(place, problem, n, _calls(run, n, call))
+        free_gpus(gpus)
 
 
-def _traced(problem: Factorization, a: Any, **options: Any) -> TracedRun:
+def random_matrix(n: int) -> np.ndarray:
+    """Return a random row-major matrix between -1/2 and 1/2, made by all threads."""
+    a = np.empty((n, n))
+
+    def make(start: int) -> None:
+        rows = a[start : start + _AT_ONCE]
+        np.random.Generator(np.random.SFC64(start)).random(out=rows)
+        rows -= 0.5
+
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        list(pool.map(make, range(0, n, _AT_ONCE)))
+    return a
+
+
+def _traced(problem: Factorization, a: Any, **options: Any) -> Call:
     with hetero_la.trace() as traced:
+        began = time.perf_counter()
         problem.factor(a, check_finite=False, **options)
-    return traced.runs[-1]
+        seconds = time.perf_counter() - began
+    return Call(traced.runs[-1], seconds)
 
 
 def measure(run: StudyRun) -> Iterator[Row]:
-    """Divide runs on the CPU, on one GPU, and on GPUs whose columns come from the host."""
+    """Divide runs on the CPU, and on one GPU and on two, resident and from the host."""
     yield from _resident(run, gpu=False)
     if run.has_gpus(1, "runs on a GPU, resident and from the host"):
         yield from _resident(run, gpu=True)
-        one = hetero_la.Cluster(gpus=1, cpus=0)
-        yield from _from_host(run, "1 GPU, from the host", "hosted", one)
+        with hetero_la.Cluster(gpus=1, cpus=0) as one:
+            yield from _from_host(run, "1 GPU", "gpu", one)
     else:
-        virtual = hetero_la.Cluster(virtual_gpus=2, cpus=0, blas_threads=1)
-        name, nb = "2 virtual GPUs, from the host", run.sizes["cpu tile"]
-        yield from _from_host(run, name, "cpu", virtual, nb)
-    if run.has_gpus(2, "runs on two GPUs"):
-        two = hetero_la.Cluster(gpus=2, cpus=0)
-        yield from _from_host(run, "2 GPUs, from the host", "hosted", two)
+        with hetero_la.Cluster(virtual_gpus=2, cpus=0, blas_threads=1) as virtual:
+            yield from _resident_on(run, "2 virtual GPUs", "cpu", virtual)
+            yield from _from_host(run, "2 virtual GPUs", "cpu", virtual)
+    if run.has_gpus(2, "runs on two GPUs, resident and from the host"):
+        with hetero_la.Cluster(gpus=2, cpus=0) as two:
+            yield from _resident_on(run, "2 GPUs", "gpu", two)
+            yield from _from_host(run, "2 GPUs", "gpu", two)
 
 
 def find(rows: Rows) -> list[str]:
-    """Say of each place and routine what most of the time goes to, at the largest order."""
+    """Say of each place what its time goes to, at the largest order, and what turning costs."""
+    places = sorted(values_of(rows, "place"), key=lambda place: "GPU" not in place)
     found = []
-    for place in sorted(values_of(rows, "place"), key=lambda place: "GPU" not in place):
-        for routine in values_of(rows, "routine"):
-            row = max(rows_of(rows, "shares", place=place, routine=routine), key=lambda r: r["n"])
-            parts = sorted([*WORK, IDLE], key=lambda work: -row[work])[:3]
-            text = ", ".join(f"{percent(row[work])} {work}" for work in parts)
-            found.append(
-                f"{place}: {routine} of n = {row['n']} takes {in_seconds(row['seconds'])}: {text}."
-            )
-    return found
+    for place in places:
+        routines = values_of(rows_of(rows, "shares", place=place), "routine")
+        texts = "; ".join(_of_largest(rows, place, routine) for routine in routines)
+        found.append(f"{place}: {texts}.")
+    return found + [_of_turning(rows, place) for place in places if place.endswith(ROWS)]
+
+
+def _of_largest(rows: Rows, place: str, routine: str) -> str:
+    """Say what most of the time of the largest matrix goes to."""
+    row = max(rows_of(rows, "shares", place=place, routine=routine), key=lambda row: row["n"])
+    parts = sorted([*WORK, IDLE], key=lambda work: -row[work])[:3]
+    text = ", ".join(f"{percent(row[work])} {work}" for work in parts)
+    return f"{routine} of n = {row['n']} takes {in_seconds(row['seconds'])} ({text})"
+
+
+def _of_turning(rows: Rows, place: str) -> str:
+    """Compare the two orders of an array on the host, at the largest order."""
+    n = max(row["n"] for row in rows_of(rows, "shares", place=place))
+    seconds = [
+        {row["routine"]: row["seconds"] for row in rows_of(rows, "shares", place=one, n=n)}
+        for one in (place, place.replace(ROWS, COLUMNS))
+    ]
+    text = ", ".join(f"{seconds[0][r] / seconds[1][r]:.2f} ({r})" for r in seconds[0])
+    return f"{place}, n = {n}: times over those of a column-major one are {text}."
 
 
 def draw(figure: Any, rows: Rows) -> None:
@@ -220,11 +335,11 @@ STUDY = Study(
     sizes={
         "cpu": [448, 1024, 2048],
         "cpu tile": 128,
-        "resident": [448, 1024, 2048, 4096, 8192, 16384, 32768, 65536],
-        "hosted": [2048, 8192, 16384],
+        "gpu": [448, 1024, 2048, 4096, 8192, 16384, 32768, 65536],
         "runs": 3,
+        "once above": 32768,
     },
-    quick={"cpu": [128, 256], "cpu tile": 32, "resident": [1024], "hosted": [1024], "runs": 1},
+    quick={"cpu": [128, 256], "cpu tile": 32, "gpu": [1024], "runs": 1, "once above": 32768},
     measure=measure,
     find=find,
     draw=draw,

@@ -132,13 +132,24 @@ class ClusterRuns:
         job = plan.job()
         if window is not None:
             job = replace(job, window=window)
-        storage: Storage
-        if self.given is None:
-            storage = RandomStorage(plan, self.problem.diagonal(self.n))
-        else:
-            a = self.given.copy(order="F")
-            storage = ArrayStorage(a, a)
+        storage = self._storage(plan)
         return seconds_of(lambda: run_local(self.client, job, storage))
+
+    def timeline(self, plan: Plan) -> TracedRun:
+        """Run a plan, and record when each instruction ran."""
+        job, storage = plan.job(), self._storage(plan)
+        job.traced = True
+        began = time.perf_counter()
+        outcome = run_local(self.client, job, storage)
+        ended = time.perf_counter()
+        traces = [outcome.traces[worker]() for worker in range(len(plan.workers))]
+        return TracedRun(plan, began, ended, traces)
+
+    def _storage(self, plan: Plan) -> Storage:
+        if self.given is None:
+            return RandomStorage(plan, self.problem.diagonal(self.n))
+        a = self.given.copy(order="F")
+        return ArrayStorage(a, a)
 
 
 def clock_of(device: Device) -> Clock:
