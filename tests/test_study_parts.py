@@ -361,7 +361,7 @@ def test_a_call_is_divided_into_its_run_and_what_is_outside() -> None:
 
 
 def test_what_memory_does_not_hold_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(where_time_goes, "MEMORY_LIMIT", 10**6)
+    monkeypatch.setattr(where_time_goes, "memory_limit", lambda: 10**6)
     run = StudyRun(where_time_goes.STUDY.quick, 0)
     assert where_time_goes._fits(run, "CPU", 200, host=2.5)
     assert not where_time_goes._fits(run, "CPU", 300, host=2.5)

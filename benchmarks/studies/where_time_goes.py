@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from distributed.system import MEMORY_LIMIT
 
 import hetero_la
 from hetero_la.cli.main import main
@@ -44,6 +43,7 @@ from hetero_la.studies.common.study import (
 )
 from hetero_la.studies.common.timing import spread
 from hetero_la.studies.factorizations.problems import FACTORIZATIONS, Factorization
+from hetero_la.studies.factorizations.processes import memory_limit
 from hetero_la.studies.factorizations.runs import ClusterRuns, ResidentRuns, free_gpus
 from hetero_la.tiles.arrays.counted import in_bytes, in_seconds
 from hetero_la.tiles.kernels.cpu.device import usable_cores
@@ -127,7 +127,7 @@ def divided(run: TracedRun) -> dict[str, float]:
     return found
 
 
-class Call(NamedTuple):
+class WholeCall(NamedTuple):
     """A run, and the seconds of the call that made it."""
 
     run: TracedRun
@@ -140,7 +140,7 @@ class Call(NamedTuple):
         return found | {"outside": 1 - part}
 
 
-def _row(place: str, problem: Factorization, n: int, calls: list[Call]) -> Row:
+def _row(place: str, problem: Factorization, n: int, calls: list[WholeCall]) -> Row:
     """Return the row of some calls, divided as the one of median time."""
     middle = sorted(calls, key=lambda call: call.seconds)[len(calls) // 2]
     found = spread([call.seconds for call in calls])
@@ -153,7 +153,7 @@ def _row(place: str, problem: Factorization, n: int, calls: list[Call]) -> Row:
 def _fits(run: StudyRun, place: str, n: int, *, host: float = 0, gpus: int = 0) -> bool:
     """Return whether there is memory for so many copies on the host, and a matrix on GPUs."""
     nbytes = 8 * n * n
-    memory = [("the host", host * nbytes, MEMORY_LIMIT)]
+    memory = [("the host", host * nbytes, memory_limit())]
     if gpus:
         import cupy
 
@@ -168,16 +168,16 @@ def _fits(run: StudyRun, place: str, n: int, *, host: float = 0, gpus: int = 0) 
     return True
 
 
-def _calls(run: StudyRun, n: int, call: Callable[[], Call]) -> list[Call]:
+def _calls(run: StudyRun, n: int, call: Callable[[], WholeCall]) -> list[WholeCall]:
     """Return calls after one for warm-up; of the largest orders, which are long, just one."""
     if n > run.sizes["once above"]:
         return [call()]
     return [call() for _ in range(run.sizes["runs"] + 1)][1:]
 
 
-def _of_resident(runs: ResidentRuns | ClusterRuns, plan: Plan) -> Call:
+def _of_resident(runs: ResidentRuns | ClusterRuns, plan: Plan) -> WholeCall:
     timeline = runs.timeline(plan)
-    return Call(timeline, timeline.seconds)
+    return WholeCall(timeline, timeline.seconds)
 
 
 def _resident(run: StudyRun, gpu: bool) -> Iterator[Row]:
@@ -243,12 +243,12 @@ def random_matrix(n: int) -> np.ndarray:
     return a
 
 
-def _traced(problem: Factorization, a: Any, **options: Any) -> Call:
+def _traced(problem: Factorization, a: Any, **options: Any) -> WholeCall:
     with hetero_la.trace() as traced:
         began = time.perf_counter()
         problem.factor(a, check_finite=False, **options)
         seconds = time.perf_counter() - began
-    return Call(traced.runs[-1], seconds)
+    return WholeCall(traced.runs[-1], seconds)
 
 
 def measure(run: StudyRun) -> Iterator[Row]:

@@ -16,6 +16,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from distributed import Client, LocalCluster, Nanny, Scheduler, SpecCluster, futures_of, wait
+from distributed.system import MEMORY_LIMIT
 
 import hetero_la
 from hetero_la.scheduler.cluster.clients import worker_infos
@@ -27,6 +28,11 @@ LAZY: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 #: Seconds to wait for the results of the run before to go.
 _GONE = 60
+
+
+def memory_limit() -> int:
+    """Return the bytes of the host's memory that this process and its children may have."""
+    return int(MEMORY_LIMIT)
 
 
 @contextlib.contextmanager
