@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from hetero_la.studies import (
     two_level,
     ulps,
     unblocked_lu,
+    what_it_is_worth,
     where_time_goes,
 )
 from hetero_la.studies.common import caches
@@ -379,6 +381,30 @@ def test_what_turning_costs_is_said() -> None:
     ]  # fmt: skip
     *_, found = where_time_goes.find(rows)
     assert found.endswith("n = 64: times over those of a column-major one are 1.50 (lu).")
+
+
+def test_a_part_is_left_out_of_the_run_that_has_it() -> None:
+    seconds = {
+        what_it_is_worth.ALL: 2.0, "look-ahead": 3.0, what_it_is_worth.TWO_LEVELS: 1.0,
+        what_it_is_worth.COLUMNS: 4.0, what_it_is_worth.ROWS: 6.0,
+    }  # fmt: skip
+    timed_ = {name: iter([9.0, one, one]) for name, one in seconds.items()}
+    contenders = {name: partial(next, times) for name, times in timed_.items()}
+    rows = what_it_is_worth._rows("CPU", FACTORIZATIONS["lu"], 64, contenders, 2)
+    assert {row["without"]: (row["seconds"], row["over all"]) for row in rows} == {
+        what_it_is_worth.ALL: (2.0, 1.0), "look-ahead": (3.0, 1.5),
+        what_it_is_worth.TWO_LEVELS: (2.0, 2.0), what_it_is_worth.COLUMNS: (6.0, 1.5),
+    }  # fmt: skip
+
+
+def test_factors_without_a_part_are_compared() -> None:
+    contenders = what_it_is_worth.Contenders(ResidentRuns(FACTORIZATIONS["lu"], 96, gpu=False), 16)
+    timed_ = contenders.timed()
+    assert {what_it_is_worth.TWO_LEVELS, what_it_is_worth.ROWS, "wide calls"} <= timed_.keys()
+    assert all(seconds() > 0 for seconds in timed_.values())
+    contenders._reference[40, 50] += 1
+    with pytest.raises(AssertionError, match="factors are off by"):
+        timed_["swaps at the end"]()
 
 
 # --- what looks sick

@@ -7,10 +7,18 @@ solve by inverse      triangular solves multiply by the inverse of the diagonal 
 net swaps             a GPU moves each row of a step once; else it swaps pair after pair
 swaps at the end      finished columns get the swaps of all steps at once; else step by step
 tiles of several sizes   large tiles first, then smaller ones; else all of the first size
+two levels            up to half of the steps, panels of a quarter of a tile's width in blocks of
+                      that width, whose panels update the rest at once; else one level
+column-major input    lu_factor of an array on the device that is column-major; else row-major, and
+                      turned first
 windows               a Dask task for many steps; else one for each
 
 What a run does not have anyway is left out of its rows: a matrix small enough for tiles of one
-size does not show what several sizes are worth.
+size does not show what several sizes are worth.  Two levels are no default, so that they are added
+to a run with all others; of the input the library's function is timed, with its copy of the matrix.
+The library stores columns only: what rows would gain is in the study ``layouts``.
+
+Factors of small matrices are compared with those of the run with all, on one device.
 """
 
 from __future__ import annotations
@@ -26,7 +34,8 @@ import hetero_la
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.cli.main import main
 from hetero_la.planning.plan import Plan
-from hetero_la.scheduler.run.inline import run_in_order
+from hetero_la.scheduler.run.inline import run_in_order, run_inline
+from hetero_la.scheduler.run.runner import Runner
 from hetero_la.studies.common.columns import SECONDS, WORD, number
 from hetero_la.studies.common.plots import finish, line, panels, shared_legend
 from hetero_la.studies.common.study import (
@@ -38,7 +47,7 @@ from hetero_la.studies.common.study import (
     rows_of,
     values_of,
 )
-from hetero_la.studies.common.timing import spread
+from hetero_la.studies.common.timing import Call, spread
 from hetero_la.studies.factorizations import ablation
 from hetero_la.studies.factorizations.peers import seconds_of
 from hetero_la.studies.factorizations.problems import FACTORIZATIONS, Factorization
@@ -49,46 +58,133 @@ from hetero_la.studies.factorizations.runs import (
     free_gpus,
     seconds_in_turns,
 )
+from hetero_la.tiles.arrays.transfer import array_module
+from hetero_la.tiles.kernels.device import Device
+from hetero_la.tiles.storage.shard import Storage
 
-ALL = "nothing"
+ALL, TWO_LEVELS = "nothing", "two levels"
+COLUMNS, ROWS = "column-major input", "row-major input"
+#: Who runs without a part, and who runs with it, where these are not the part's name and `ALL`.
+_PAIRS = {TWO_LEVELS: (ALL, TWO_LEVELS), COLUMNS: (ROWS, COLUMNS)}
+#: Largest order of matrices whose factors are compared, and their largest relative difference.
+_COMPARED, _LIMIT = 2048, 1e-8
 
 
-def _on_one_device(runs: ResidentRuns, nb: int | None) -> dict[str, Timed]:
-    """Return the contenders in this thread: what each is without, and its run."""
-    plan = runs.plan(nb=nb)
-    found: dict[str, Timed] = {ALL: partial(runs.seconds, plan)}
-    if not runs.gpu:
-        found["wide calls"] = partial(_column_by_column, runs, plan)
-    else:
-        found["look-ahead"] = partial(runs.seconds, runs.plan(nb=nb, lookahead=0))
-        single = ablation.SingleQueueGpu(0, runs.device.name)
-        found["overlap of queues"] = partial(runs.seconds, plan, single)
-    if not isinstance(plan.nb, int):
-        found["tiles of several sizes"] = partial(runs.seconds, runs.plan(nb=plan.nb[0]))
-    if runs.problem.routine == "lu":
-        kind = runs.device.kind
-        by_trsm = partial(ablation.solves_by_trsm, kind)
-        found["solve by inverse"] = partial(_within, by_trsm, runs, plan)
-        late = ablation.with_left_swaps_at_every_step(plan)
-        found["swaps at the end"] = partial(runs.seconds, late)
+def _program(plan: Plan, device: Device, storage: Storage, a: Any) -> Call:
+    """Return what runs a plan's program."""
+    job = plan.job()
+    return lambda: run_inline(Runner(job, 0, device, storage))
+
+
+def _column_by_column(plan: Plan, device: Device, storage: Storage, a: Any) -> Call:
+    """Return what runs a plan's tasks, each one call, in the graph's order."""
+    graph, options = ROUTINES[plan.routine].tasks(plan.layout), plan.options.kernel
+    return lambda: run_in_order(graph, range(len(graph.tasks)), a, device, options)
+
+
+class Contenders:
+    """Runs on one device, in this thread, whose factors are compared with those of the first.
+
+    Parameters
+    ----------
+    runs : ResidentRuns
+        The runs.
+    nb : int or None
+        Their tile size.
+    """
+
+    def __init__(self, runs: ResidentRuns, nb: int | None) -> None:
+        self.runs, self.nb, self.plan = runs, nb, runs.plan(nb=nb)
+        self._reference: Any = None
+
+    def timed(self) -> dict[str, Timed]:
+        """Return what each is without, and its run."""
+        runs, plan = self.runs, self.plan
+        found: dict[str, Timed] = {ALL: partial(self.seconds, plan)}
         if runs.gpu:
-            found["net swaps"] = partial(_within, ablation.swaps_one_by_one, runs, plan)
-    return found
+            found["look-ahead"] = partial(self.seconds, runs.plan(nb=self.nb, lookahead=0))
+            single = ablation.SingleQueueGpu(0, runs.device.name)
+            found["overlap of queues"] = partial(self.seconds, plan, device=single)
+        else:
+            found["wide calls"] = partial(self.seconds, plan, how=_column_by_column)
+        if not isinstance(plan.nb, int):
+            found["tiles of several sizes"] = partial(self.seconds, runs.plan(nb=plan.nb[0]))
+        return found | (self._of_lu() if runs.problem.routine == "lu" else {})
+
+    def _of_lu(self) -> dict[str, Timed]:
+        runs, plan = self.runs, self.plan
+        by_trsm = partial(ablation.solves_by_trsm, runs.device.kind)
+        late = ablation.with_left_swaps_at_every_step(plan)
+        found: dict[str, Timed] = {
+            "solve by inverse": partial(self._within, by_trsm),
+            "swaps at the end": partial(self.seconds, late),
+        }
+        if runs.gpu:
+            found["net swaps"] = partial(self._within, ablation.swaps_one_by_one)
+        wide = plan.nb if isinstance(plan.nb, int) else plan.nb[0]
+        if wide % 4 == 0 and 2 * wide <= runs.n:
+            found[TWO_LEVELS] = partial(self.seconds, runs.plan(nb=wide // 4, coarse=wide))
+        return found | _of_inputs(runs, self.nb)
+
+    def _within(self, changed: Callable[[], Any]) -> float:
+        """Return the seconds of a run with kernels changed."""
+        with changed():
+            return self.seconds(self.plan)
+
+    def seconds(
+        self, plan: Plan, device: Device | None = None, how: Callable[..., Call] | None = None
+    ) -> float:
+        """Return the seconds of a plan's program, or of another way to run it; compare factors."""
+        # That of one plan for all: random matrices depend on the tiles that they are made for.
+        device, storage = device or self.runs.device, self.runs.storage(self.plan)
+        a, _ = storage.home(device, self.runs.n)
+        run = (how or _program)(plan, device, storage, a)
+        with device.activate():
+            seconds = seconds_of(run)
+        self._compare(a)
+        return seconds
+
+    def _compare(self, a: Any) -> None:
+        """Raise unless these factors, of a small matrix, are those of the first run."""
+        if self.runs.n > _COMPARED:
+            return
+        factors = array_module(a).tril(a) if self.runs.problem.definite else a
+        if self._reference is None:
+            self._reference = factors.copy()
+        difference = abs(factors - self._reference).max() / abs(self._reference).max()
+        if not float(difference) < _LIMIT:
+            raise AssertionError(
+                f"factors are off by {float(difference):.1e} of the largest entry, without one part"
+            )
 
 
-def _within(changed: Callable[[], Any], runs: ResidentRuns, plan: Plan) -> float:
-    """Return the seconds of a run with kernels changed."""
-    with changed():
-        return runs.seconds(plan)
+def _wait(gpu: bool) -> None:
+    """Wait for all work of the current GPU, if the matrix is there."""
+    if gpu:
+        import cupy
+
+        cupy.cuda.Device().synchronize()
 
 
-def _column_by_column(runs: ResidentRuns, plan: Plan) -> float:
-    """Return the seconds of a plan's tasks, each one call, in the graph's order."""
-    graph, device = ROUTINES[plan.routine].tasks(plan.layout), runs.device
-    a, _ = runs.storage(plan).home(device, plan.layout.n)
-    order, options = range(len(graph.tasks)), plan.options.kernel
-    with device.activate():
-        return seconds_of(lambda: run_in_order(graph, order, a, device, options))
+def _of_inputs(runs: ResidentRuns, nb: int | None) -> dict[str, Timed]:
+    """Return `lu_factor` of a column-major and a row-major array on the device."""
+    columns: Any = runs.given
+    if runs.gpu:
+        import cupy
+
+        columns = cupy.empty((runs.n, runs.n), order="F")
+        runs.problem.fill(columns)
+    rows = columns.copy(order="C")
+    _wait(runs.gpu)
+
+    def seconds(a: Any) -> float:
+        def run() -> None:
+            runs.problem.factor(a, check_finite=False, nb=nb)
+            _wait(runs.gpu)
+
+        return seconds_of(run)
+
+    return {COLUMNS: partial(seconds, columns), ROWS: partial(seconds, rows)}
 
 
 def _on_dask(runs: ClusterRuns, nb: int | None) -> dict[str, Timed]:
@@ -104,13 +200,18 @@ def _on_dask(runs: ClusterRuns, nb: int | None) -> dict[str, Timed]:
 def _rows(
     place: str, problem: Factorization, n: int, contenders: dict[str, Timed], repeats: int
 ) -> Iterator[Row]:
-    """Yield the rows of contenders, which take turns; ratios are of runs of one turn."""
+    """Yield the rows of parts; runs take turns, and ratios are of runs of one turn."""
     seconds = seconds_in_turns(contenders, repeats)
-    for without, taken in seconds.items():
-        ratios = [one / base for one, base in zip(taken, seconds[ALL], strict=True)]
+    for part in seconds:
+        without, complete = _PAIRS.get(part, (part, ALL))
+        if part == ROWS:
+            continue
+        taken = seconds[without]
+        ratios = [one / base for one, base in zip(taken, seconds[complete], strict=True)]
         yield {
             "table": "worth", "place": place, "routine": problem.routine, "n": n,
-            "without": without, **spread(taken), "over all": statistics.median(ratios),
+            "without": part, **spread(taken), "over all": statistics.median(ratios),
+            "least ratio": min(ratios), "most ratio": max(ratios),
         }  # fmt: skip
 
 
@@ -122,8 +223,9 @@ def measure(run: StudyRun) -> Iterator[Row]:
         for problem in FACTORIZATIONS.values():
             for n in run.sizes["gpu" if gpu else "cpu"]:
                 run.report(f"{problem.routine}, {place}, n = {n}")
-                contenders = _on_one_device(ResidentRuns(problem, n, gpu), nb)
+                contenders = Contenders(ResidentRuns(problem, n, gpu), nb).timed()
                 yield from _rows(place, problem, n, contenders, run.sizes["turns"])
+                del contenders  # and with it the matrices
                 free_gpus(int(gpu))
     for place, orders, cluster in _clusters(run):
         yield from _of_cluster(run, place, orders, cluster)
@@ -155,19 +257,21 @@ def _of_cluster(
 
 
 def find(rows: Rows) -> list[str]:
-    """Say for each place and routine what is worth most, and at which order."""
+    """Say for each place and routine what parts are worth, at the least and the largest order."""
     found = []
     for place in sorted(values_of(rows, "place"), key=lambda place: "GPU" not in place):
         for routine in values_of(rows, "routine"):
             shown = rows_of(rows, "worth", place=place, routine=routine)
-            shown.sort(key=lambda row: row["over all"])
-            best = {row["without"]: row for row in shown if row["without"] != ALL}
-            text = ", ".join(
-                f"{row['without']} {row['over all']:.2f} (n = {row['n']})"
-                for row in sorted(best.values(), key=lambda row: -row["over all"])
-            )
-            found.append(f"{routine} on {place}, time without over time with, at most: {text}.")
+            parts = [part for part in values_of(shown, "without") if part != ALL]
+            texts = [_of_part(part, rows_of(shown, "worth", without=part)) for part in parts]
+            found.append(f"{routine} on {place}, time without over time with: {'; '.join(texts)}.")
     return found
+
+
+def _of_part(part: str, rows: Rows) -> str:
+    """Return what a part is worth, at the least and at the largest order that have it."""
+    ends = sorted(rows, key=lambda row: row["n"])[:: max(len(rows) - 1, 1)]
+    return f"{part} " + ", ".join(f"{row['over all']:.2f} (n = {row['n']})" for row in ends)
 
 
 def draw(figure: Any, rows: Rows) -> None:
@@ -197,7 +301,7 @@ STUDY = Study(
         StudyTable(
             "worth", "runs without one of their parts",
             {"routine": WORD, "place": WORD, "n": number(), "without": WORD, **SECONDS,
-             "over all": number()},
+             "over all": number(), "least ratio": number(), "most ratio": number()},
         ),
     ),
     sizes={
