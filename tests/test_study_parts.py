@@ -17,6 +17,7 @@ from hetero_la.studies import (
     bandwidth,
     barrier,
     blas12,
+    cholesky_variants,
     complex3m,
     crossover,
     energy,
@@ -405,6 +406,19 @@ def test_factors_without_a_part_are_compared() -> None:
     contenders._reference[40, 50] += 1
     with pytest.raises(AssertionError, match="factors are off by"):
         timed_["swaps at the end"]()
+
+
+@pytest.mark.parametrize("who", ["program", "library"])
+def test_the_program_and_the_library_are_checked_for_their_factors(who: str) -> None:
+    runs = ResidentRuns(FACTORIZATIONS["cholesky"], 60, gpu=False)
+    reference = cholesky_variants._reference(runs)
+    run: Any = cholesky_variants._by_library
+    if who == "program":
+        run = partial(cholesky_variants._by_program, plan=runs.plan(nb=20))
+    assert run(runs, reference=reference) > 0
+    reference[50, 3] += 1e-3
+    with pytest.raises(AssertionError, match="factors are off by"):
+        run(runs, reference=reference)
 
 
 # --- what looks sick

@@ -3,12 +3,14 @@
 right-looking   a finished column updates all columns to its right at once
 left-looking    a column gets all its updates just before it is factored
 by rows         a row of tiles is finished after all rows above it (bordered, or up-looking)
-program         the library's: right-looking with wide calls, and on a GPU with look-ahead
+program         the library's, with the same tiles: right-looking in wide calls, and on a GPU with
+                look-ahead
 library         LAPACK's or cuSOLVER's potrf
 one kernel      on a GPU, a small matrix in one launch: that of stacks, with a stack of one
 
 The first three run the tasks of one graph one by one, on columns of tiles or tile by tile, in
-different topological orders, on one queue.  All factors are compared with the library's.
+different topological orders, on one queue.  So the calls are the same in all orders: a left-looking
+column does not get its updates as one long product.  All factors are compared with the library's.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ import scipy.linalg
 
 from hetero_la.algorithms.cholesky import cholesky_tasks
 from hetero_la.cli.main import main
+from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.graph.task_graph import Granularity, TaskGraph
 from hetero_la.scheduler.graph.tasks import Task
-from hetero_la.scheduler.run.inline import run_in_order
+from hetero_la.scheduler.run.inline import run_in_order, run_inline
+from hetero_la.scheduler.run.runner import Runner
 from hetero_la.studies.common.columns import SECONDS, WORD, number, rate
 from hetero_la.studies.common.plots import finish, line, panels
 from hetero_la.studies.common.study import (
@@ -119,12 +123,27 @@ def _check(found: Any, reference: Any) -> None:
         raise AssertionError(f"factors are off by {float(difference):.1e} of the largest entry")
 
 
-def _by_library(runs: ResidentRuns) -> float:
-    """Return the seconds of LAPACK or cuSOLVER, in place."""
+def _by_program(runs: ResidentRuns, plan: Plan, reference: Any) -> float:
+    """Return the seconds of a plan's program; raise if the factor is wrong."""
+    # The storage is that of the plan by default: random matrices depend on their tiles.
+    job, storage = plan.job(), runs.storage(runs.plan())
+    a, _ = storage.home(runs.device, runs.n)
+    with runs.device.activate():
+        seconds = seconds_of(lambda: run_inline(Runner(job, 0, runs.device, storage)))
+    _check(a, reference)
+    return seconds
+
+
+def _by_library(runs: ResidentRuns, reference: Any) -> float:
+    """Return the seconds of LAPACK or cuSOLVER, in place; raise if the factor is wrong."""
     a = _fresh(runs)
     if runs.gpu:
-        return CHOLESKY.cusolver(a)
-    return seconds_of(partial(scipy.linalg.cholesky, a, lower=True, overwrite_a=True))
+        seconds = CHOLESKY.cusolver(a)
+    else:
+        factor = partial(scipy.linalg.cholesky, lower=True, overwrite_a=True, check_finite=False)
+        seconds = seconds_of(lambda: factor(a))
+    _check(a, reference)
+    return seconds
 
 
 def _in_one_kernel(runs: ResidentRuns, reference: Any) -> float:
@@ -168,8 +187,8 @@ def measure(run: StudyRun) -> Iterator[Row]:
                 graph = cholesky_tasks(TileLayout(n, n, nb), granularity)
                 order = order_of(graph, key)
                 timed[name, granularity] = partial(_in_order, runs, graph, order, reference)
-            timed[PROGRAM, "wide"] = partial(runs.seconds, plan)
-            timed[LIBRARY, ""] = partial(_by_library, runs)
+            timed[PROGRAM, "wide"] = partial(_by_program, runs, plan, reference)
+            timed[LIBRARY, ""] = partial(_by_library, runs, reference)
             if gpu and n <= MOST:
                 timed[FUSED, ""] = partial(_in_one_kernel, runs, reference)
             yield from _rows(run, place, n, timed)
@@ -188,23 +207,38 @@ def _rows(run: StudyRun, place: str, n: int, timed: dict[tuple[str, str], Timed]
 
 
 def find(rows: Rows) -> list[str]:
-    """Say how far apart the variants are at the largest order."""
+    """Say how far apart the variants are at the largest order, and of the one kernel at its own."""
     found = []
     for place in sorted(values_of(rows, "place"), key=lambda place: place != "GPU"):
-        n = max(row["n"] for row in rows_of(rows, "variants", place=place))
-        at = {(r["variant"], r.get("tasks")): r["seconds"] for r in rows_of(
-            rows, "variants", place=place, n=n)}  # fmt: skip
-        base = at[RIGHT, "column"]
-        text = ", ".join(
-            f"{variant}{f' ({tasks}s)' if variant in (RIGHT, LEFT, ROWS) else ''} "
-            f"{seconds / base:.2f}"
-            for (variant, tasks), seconds in at.items()
-            if (variant, tasks) != (RIGHT, "column")
-        )
+        shown = rows_of(rows, "variants", place=place)
         found.append(
-            f"On the {place} at n = {n}, times over those of right-looking by columns: {text}."
+            f"On the {place} {_beside(shown, (RIGHT, 'column'), 'right-looking by columns')}"
         )
+        if any(row["variant"] == FUSED for row in shown):
+            found.append(f"On the {place} {_beside(shown, (FUSED, None), 'one kernel')}")
     return found
+
+
+def _beside(rows: Rows, base: tuple[str, str | None], name: str) -> str:
+    """Compare all with one of them at the largest order that it has, with the range of its own."""
+    (*_, own) = sorted(
+        rows_of(rows, "variants", variant=base[0], tasks=base[1]), key=lambda row: row["n"]
+    )
+    text = ", ".join(
+        f"{_name(row)} {row['seconds'] / own['seconds']:.2f}"
+        for row in rows_of(rows, "variants", n=own["n"])
+        if row is not own
+    )
+    least, most = (own[end] / own["seconds"] for end in ("least", "most"))
+    return (
+        f"at n = {own['n']}, times over those of {name} (which vary from {least:.2f} to "
+        f"{most:.2f}): {text}."
+    )
+
+
+def _name(row: Row) -> str:
+    of_graph = row["variant"] in (RIGHT, LEFT, ROWS)
+    return f"{row['variant']} ({row['tasks']}s)" if of_graph else str(row["variant"])
 
 
 def draw(figure: Any, rows: Rows) -> None:
