@@ -32,6 +32,7 @@ from hetero_la.studies import (
     two_level,
     ulps,
     unblocked_lu,
+    unpivoted,
     what_it_is_worth,
     where_time_goes,
 )
@@ -419,6 +420,29 @@ def test_the_program_and_the_library_are_checked_for_their_factors(who: str) -> 
     reference[50, 3] += 1e-3
     with pytest.raises(AssertionError, match="factors are off by"):
         run(runs, reference=reference)
+
+
+def test_all_who_factor_in_place_agree_whether_rows_are_shuffled_or_not() -> None:
+    contenders = unpivoted._on_cpu(70)
+    assert contenders.keys() == {"partial", unpivoted.UNMOVED, "none", unpivoted.SCIPY}
+    assert all(run() > 0 for run in contenders.values())
+    runs = unpivoted.InPlace(generate("dominant", 9).copy(order="F"), lambda: None, lambda a: 0.0)
+    assert (runs.shuffled != runs.given).any()
+    assert (np.sort(runs.shuffled, axis=0) == np.sort(runs.given, axis=0)).all()
+    with pytest.raises(AssertionError, match="factors by someone are off by"):
+        runs.timed("someone", lambda a: 1.0, shuffled=True)()
+
+
+def test_what_partial_pivoting_does_not_cure_is_said() -> None:
+    rates = {"table": "rates", "place": "CPU", "n": 64, "flop/s": 1e9, "partial over it": 1.25}
+    kind = {"table": "kinds", "kind": "gfpp", "n": 64, "growth": 1e99}
+    rows = [
+        {**rates, "who": "none"}, {**rates, "who": unpivoted.UNMOVED, "partial over it": 1.1},
+        {**kind, "pivot": "partial", "error": 1e9}, {**kind, "pivot": "none", "error": 1e9},
+    ]  # fmt: skip
+    first, last = unpivoted.find(rows)
+    assert "1.25 (n = 64); at n = 64, 1.10 over those with nothing to swap." in first
+    assert last.endswith("With partial pivoting, they do not for gfpp.")
 
 
 # --- what looks sick

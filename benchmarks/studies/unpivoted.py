@@ -1,9 +1,13 @@
 """LU without pivoting: how much faster it is, and for which matrices it is worth anything.
 
-Rates are of matrices whose diagonal dominates, factored in place.  Growth is max |L| max |U| /
-max |A|: the backward error is about n eps times that.  Errors are LAPACK's ratio
-|P A - L U| / (n |A| eps), which should be below 30.  The library refuses factors without pivoting
-whose growth exceeds 1 / sqrt(eps), or that have a pivot of zero.
+Rates are of matrices whose diagonal dominates, factored in place by the library's function, which
+looks at the growth without pivoting.  Partial pivoting finds each pivot of them in its place: what
+it costs to swap rows shows only where these are shuffled beforehand.  So rows are, for all who
+pivot, and factors are the same; "partial, nothing to swap" is beside it.  All factors are compared.
+
+Growth is max |L| max |U| / max |A|: the backward error is about n eps times that.  Errors are
+LAPACK's ratio |P A - L U| / (n |A| eps), which should be below 30.  The library refuses factors
+without pivoting whose growth exceeds 1 / sqrt(eps), or that have a pivot of zero.
 """
 
 from __future__ import annotations
@@ -37,12 +41,17 @@ from hetero_la.studies.common.timing import spread
 from hetero_la.studies.factorizations import peers
 from hetero_la.studies.factorizations.peers import seconds_of
 from hetero_la.studies.factorizations.problems import LU
-from hetero_la.studies.factorizations.runs import Timed, seconds_in_turns
+from hetero_la.studies.factorizations.runs import Timed, free_gpus, seconds_in_turns
 from hetero_la.testing.matrices import generate
 from hetero_la.testing.residuals import lu_ratio
+from hetero_la.tiles.arrays.counted import in_units
+from hetero_la.tiles.arrays.transfer import array_module
 
 PIVOTS: tuple[Pivoting, ...] = ("partial", "none")
-SCIPY, CUSOLVER = "SciPy, partial", "cuSOLVER, none"
+UNMOVED = "partial, nothing to swap"
+SCIPY, CUSOLVER_PARTIAL, CUSOLVER = "SciPy, partial", "cuSOLVER, partial", "cuSOLVER, none"
+#: Error ratio above which factors are wrong, and largest relative difference of correct ones.
+_RATIO, _LIMIT = 30, 1e-10
 
 
 def growth(a: np.ndarray, packed: np.ndarray) -> float:
@@ -73,49 +82,87 @@ def _kinds(run: StudyRun) -> Iterator[Row]:
             yield row | {"growth": growth(a, factors.lu), "error": lu_ratio(a, *factors)}
 
 
+class InPlace:
+    """LU in place of a matrix whose diagonal dominates, and of the same one with its rows shuffled.
+
+    Parameters
+    ----------
+    given : array
+        The matrix, column-major.
+    wait : callable
+        Waits for its device.
+    by_pivoting : callable
+        Returns the seconds of another library with partial pivoting, which has the last word.
+    """
+
+    def __init__(
+        self, given: Any, wait: Callable[[], Any], by_pivoting: Callable[[Any], float]
+    ) -> None:  # fmt: skip
+        order = np.random.default_rng(0).permutation(len(given))
+        self.given, self.wait = given, wait
+        self.shuffled = given[array_module(given).asarray(order)].copy(order="F")
+        self.wanted = given.copy(order="F")
+        by_pivoting(self.wanted)
+        self._a = given.copy(order="F")
+
+    def timed(self, who: str, factor: Callable[[Any], float], *, shuffled: bool) -> Timed:
+        """Return what gives the seconds of a factorization; it raises if the factors are wrong."""
+
+        def run() -> float:
+            self._a[...] = self.shuffled if shuffled else self.given
+            self.wait()
+            seconds = factor(self._a)
+            difference = abs(self._a - self.wanted).max() / abs(self.wanted).max()
+            if not float(difference) < _LIMIT:
+                raise AssertionError(f"factors by {who} are off by {float(difference):.1e}")
+            return seconds
+
+        return run
+
+    def ours(self, who: str, pivot: Pivoting, *, shuffled: bool) -> Timed:
+        """Return what gives the seconds of the library's function."""
+
+        def complete(a: Any) -> None:
+            hetero_la.lu_factor(a, overwrite_a=True, check_finite=False, pivot=pivot)
+            self.wait()
+
+        return self.timed(who, lambda a: seconds_of(partial(complete, a)), shuffled=shuffled)
+
+    def both(self) -> dict[str, Timed]:
+        """Return the library with and without pivoting."""
+        return {
+            "partial": self.ours("partial", "partial", shuffled=True),
+            UNMOVED: self.ours(UNMOVED, "partial", shuffled=False),
+            "none": self.ours("none", "none", shuffled=False),
+        }
+
+
 def _on_cpu(n: int) -> dict[str, Timed]:
     """Return who factors a matrix of the host, in place."""
-    given = generate("dominant", n)
+    factor = partial(scipy.linalg.lu_factor, overwrite_a=True, check_finite=False)
 
-    def run(factor: Callable[[Any], Any]) -> float:
-        a = given.copy(order="F")
-        return seconds_of(lambda: factor(a))
+    def by_scipy(a: Any) -> float:
+        return seconds_of(partial(factor, a))
 
-    found: dict[str, Timed] = {pivot: partial(run, partial(_factor, pivot)) for pivot in PIVOTS}
-    scipys = partial(scipy.linalg.lu_factor, overwrite_a=True, check_finite=False)
-    return {**found, SCIPY: partial(run, scipys)}
-
-
-def _factor(pivot: Pivoting, a: Any) -> Any:
-    return hetero_la.lu_factor(a, overwrite_a=True, check_finite=False, pivot=pivot)
+    given = np.asfortranarray(generate("dominant", n))
+    runs = InPlace(given, lambda: None, by_scipy)
+    return {**runs.both(), SCIPY: runs.timed(SCIPY, by_scipy, shuffled=True)}
 
 
 def _on_gpu(n: int) -> dict[str, Timed]:
     """Return who factors a matrix on the GPU, in place."""
     import cupy
 
-    a, given = (cupy.empty((n, n), order="F") for _ in range(2))
+    given = cupy.empty((n, n), order="F")
     LU.fill(given)
     diagonal = cupy.arange(n)
     given[diagonal, diagonal] += n
-    wait = cupy.cuda.Device().synchronize
-
-    def run(factor: Callable[[Any], Any]) -> float:
-        a[...] = given
-        wait()
-
-        def complete() -> None:
-            factor(a)
-            wait()
-
-        return seconds_of(complete)
-
-    def by_cusolver() -> float:
-        a[...] = given
-        return peers.cusolver_getrf_nopivot(a)
-
-    found: dict[str, Timed] = {pivot: partial(run, partial(_factor, pivot)) for pivot in PIVOTS}
-    return {**found, CUSOLVER: by_cusolver}
+    runs = InPlace(given, cupy.cuda.Device().synchronize, peers.cusolver_getrf)
+    return {
+        **runs.both(),
+        CUSOLVER_PARTIAL: runs.timed(CUSOLVER_PARTIAL, peers.cusolver_getrf, shuffled=True),
+        CUSOLVER: runs.timed(CUSOLVER, peers.cusolver_getrf_nopivot, shuffled=False),
+    }
 
 
 def measure(run: StudyRun) -> Iterator[Row]:
@@ -140,24 +187,41 @@ def _rates(
                 "table": "rates", "place": place, "n": n, "who": who, **found, "flop/s": speed,
                 "partial over it": statistics.median(ratios),
             }  # fmt: skip
+        free_gpus(int(place == "GPU"))
 
 
 def find(rows: Rows) -> list[str]:
     """Say what pivoting costs, and which kinds of matrices need it."""
-    found = []
-    for place in sorted(values_of(rows, "place"), key=lambda place: place != "GPU"):
-        shown = rows_of(rows, "rates", place=place, who="none")
-        text = ", ".join(f"{row['partial over it']:.2f} (n = {row['n']})" for row in shown)
-        found.append(f"On the {place}, times with pivoting over without: {text}.")
+    places = sorted(values_of(rows, "place"), key=lambda place: place != "GPU")
+    found = [_of_rates(rows, place) for place in places]
     without = rows_of(rows, "kinds", pivot="none")
     refused = [row["kind"] for row in without if "refused" in row]
-    good = [row["kind"] for row in without if row.get("error", 30) < 30]
-    bad = [row["kind"] for row in without if row.get("error", 0) >= 30]
+    good = [row["kind"] for row in without if row.get("error", _RATIO) < _RATIO]
+    bad, bad_anyway = (
+        [row["kind"] for row in shown if row.get("error", 0) >= _RATIO]
+        for shown in (without, rows_of(rows, "kinds", pivot="partial"))
+    )
     return [
         *found,
         f"Without pivoting, errors stay small for {', '.join(good) or 'no kind'}; they do not for "
-        f"{', '.join(bad) or 'no kind'}; {', '.join(refused) or 'no kind'} is refused.",
+        f"{', '.join(bad) or 'no kind'}; {', '.join(refused) or 'no kind'} is refused. With "
+        f"partial pivoting, they do not for {', '.join(bad_anyway) or 'no kind'}.",
     ]
+
+
+def _of_rates(rows: Rows, place: str) -> str:
+    """Say what pivoting costs, with rows to swap and without, and the rate that is left."""
+    shown = rows_of(rows, "rates", place=place, who="none")
+    text = ", ".join(f"{row['partial over it']:.2f} (n = {row['n']})" for row in shown)
+    last = max(shown, key=lambda row: row["n"])
+    swaps = "".join(
+        f"; at n = {row['n']}, {row['partial over it']:.2f} over those with nothing to swap"
+        for row in rows_of(rows, "rates", place=place, who=UNMOVED, n=last["n"])
+    )
+    return (
+        f"On the {place}, times with partial pivoting over without: {text}{swaps}. Without, LU of "
+        f"n = {last['n']} has {in_units(last['flop/s'], 'flop/s')}."
+    )
 
 
 def draw(figure: Any, rows: Rows) -> None:
@@ -167,7 +231,7 @@ def draw(figure: Any, rows: Rows) -> None:
     for i, (place, who) in enumerate(series):
         shown = rows_of(rows, "rates", place=place, who=who)
         drawn = [{**row, "Gflop/s": row["flop/s"] / 1e9} for row in shown]
-        label = who if "," in who else f"hetero_la, {who}"
+        label = who if who in (SCIPY, CUSOLVER_PARTIAL, CUSOLVER) else f"hetero_la, {who}"
         line(rates, drawn, "n", "Gflop/s", f"{label}, {place}", i)
     finish(rates, "LU of dominant matrices, in place", "order n", "Gflop/s")
     shown = [row for row in rows_of(rows, "kinds") if row.get("growth")]
