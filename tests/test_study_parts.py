@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
+import weakref
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -191,6 +194,18 @@ def test_a_copy_that_does_not_arrive_is_noticed() -> None:
     transfers.check_copy("there", lambda: np.copyto(target, source), target, source)
     with pytest.raises(AssertionError, match="the copy nowhere does not give"):
         transfers.check_copy("nowhere", lambda: None, target, source)
+
+
+def test_arrays_live_as_long_as_a_copy_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = SimpleNamespace(ptr=0)
+    cuda = SimpleNamespace(get_current_stream=lambda: stream)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
+    arrays = [np.ones(8, np.uint8), np.zeros(8, np.uint8)]
+    call, alive = transfers.enqueued(*arrays), [weakref.ref(a) for a in arrays]
+    arrays.clear()
+    assert all(reference() is not None for reference in alive)
+    del call
+    assert all(reference() is None for reference in alive)
 
 
 def test_alpha_of_copies_in_a_row_is_told_from_that_of_single_ones() -> None:

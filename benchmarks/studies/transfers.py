@@ -82,8 +82,13 @@ def enqueued(target: Any, source: Any) -> Call:
 
     to, given = (a.ctypes.data if isinstance(a, np.ndarray) else a.data.ptr
                  for a in (target, source))  # fmt: skip
-    nbytes, stream = target.nbytes, cupy.cuda.get_current_stream().ptr
-    return functools.partial(copy_columns, to, nbytes, given, nbytes, nbytes, 1, stream)
+    stream = cupy.cuda.get_current_stream().ptr
+    return functools.partial(_enqueue, to, given, target.nbytes, stream, (target, source))
+
+
+def _enqueue(to: int, given: int, nbytes: int, stream: int, kept: Any) -> None:
+    """Enqueue a copy between two addresses; the arrays are kept as long as somebody may call."""
+    copy_columns(to, nbytes, given, nbytes, nbytes, 1, stream)
 
 
 def check_copy(what: str, call: Call, target: Any, source: Any) -> None:

@@ -66,8 +66,9 @@ ALL, TWO_LEVELS = "nothing", "two levels"
 COLUMNS, ROWS = "column-major input", "row-major input"
 #: Who runs without a part, and who runs with it, where these are not the part's name and `ALL`.
 _PAIRS = {TWO_LEVELS: (ALL, TWO_LEVELS), COLUMNS: (ROWS, COLUMNS)}
-#: Largest order of matrices whose factors are compared, and their largest relative difference.
-_COMPARED, _LIMIT = 2048, 1e-8
+#: Largest order of matrices whose factors are compared, and their largest relative difference:
+#: those of other tiles differ, as random matrices magnify rounding errors by their condition.
+_COMPARED, _LIMIT = 2048, 1e-6
 
 
 def _program(plan: Plan, device: Device, storage: Storage, a: Any) -> Call:
