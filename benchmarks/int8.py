@@ -51,6 +51,7 @@ extern "C" __global__ void residues(const double *a, long lead, int rows, int k,
     for (int p = 0; p < PARTS; p++)
         part[p] = turned ? tile[p][threadIdx.x][threadIdx.y] : tile[p][threadIdx.y][threadIdx.x];
     if (PARTS == 2) part[2] = part[0] + part[1];
+#pragma unroll
     for (int t = 0; t < COUNT; t++)
         for (int p = 0; p < PLANES; p++) {
             double rest = fma(-MODULUS[t], rint(part[p] * (1.0 / MODULUS[t])), part[p]);
@@ -58,16 +59,17 @@ extern "C" __global__ void residues(const double *a, long lead, int rows, int k,
         }
 }
 
-__device__ int residue(int x, int t)
+__device__ __forceinline__ int residue(int x, int t)
 {
     int modulus = (int)MODULUS[t], rest = x % modulus;
     return rest < 0 ? rest + modulus : rest;
 }
 
 // The number below P in absolute value that has these remainders.
-__device__ double joined(const int *rests)
+__device__ __forceinline__ double joined(const int *rests)
 {
     double high = 0, low = 0;
+#pragma unroll
     for (int t = 0; t < COUNT; t++) {
         high = fma(HIGH[t], (double)rests[t], high);
         low = fma(LOW[t], (double)rests[t], low);
@@ -84,6 +86,7 @@ extern "C" __global__ void subtract(double *c, long lead, int m, int n, const in
     long at = i + j * (long)m;
     int scale = -(left[i] + right[j]);
     int rests[PARTS][COUNT];
+#pragma unroll
     for (int t = 0; t < COUNT; t++) {
         int first = products[(t * PLANES) * plane + at];
         if (PARTS == 1) rests[0][t] = residue(first, t);
@@ -111,30 +114,34 @@ def _constants(count: int) -> tuple[int, dict[str, list[float]]]:
     return product, {"MODULUS": [float(m) for m in moduli], "HIGH": high, "LOW": low}
 
 
+def code(parts: int, count: int) -> str:
+    """Return the kernels for real matrices, of one part, or complex ones, of two."""
+    _, constants = _constants(count)
+    *high, p_high = constants["HIGH"]
+    *low, p_low = constants["LOW"]
+    arrays = {"MODULUS": constants["MODULUS"], "HIGH": high, "LOW": low}
+    lists = "".join(
+        f"__device__ constexpr double {name}[COUNT] = {{{', '.join(map(repr, values))}}};\n"
+        for name, values in arrays.items()
+    )
+    macros = {
+        "PARTS": parts, "PLANES": 2 * parts - 1, "COUNT": count, "TILE": _TILE,
+        "P_HIGH": repr(p_high), "P_LOW": repr(p_low),
+    }  # fmt: skip
+    return "".join(f"#define {name} {value}\n" for name, value in macros.items()) + lists + _SOURCE
+
+
 class Int8Product:
     """C <- C - A B of column-major matrices on the current GPU."""
 
     def __init__(self, dtype: str, count: int, m: int, n: int, k: int, width: int) -> None:
         import cupy
 
-        self.cupy, self.count, self.shape, self.width = cupy, count, (m, n, k), min(width, n)
+        self.cupy, self.shape, self.width = cupy, (m, n, k), min(width, n)
         self.parts = 2 if dtype.startswith("complex") else 1
         self.planes = count * (2 * self.parts - 1)
-        product, constants = _constants(count)
-        self.product = product
-        *high, p_high = constants["HIGH"]
-        *low, p_low = constants["LOW"]
-        arrays = {"MODULUS": constants["MODULUS"], "HIGH": high, "LOW": low}
-        lists = "".join(
-            f"__constant__ double {name}[COUNT] = {{{', '.join(map(repr, values))}}};\n"
-            for name, values in arrays.items()
-        )
-        macros = {
-            "PARTS": self.parts, "PLANES": 2 * self.parts - 1, "COUNT": count, "TILE": _TILE,
-            "P_HIGH": repr(p_high), "P_LOW": repr(p_low),
-        }  # fmt: skip
-        defined = "".join(f"#define {name} {value}\n" for name, value in macros.items())
-        module = cupy.RawModule(code=defined + lists + _SOURCE)
+        self.product, _ = _constants(count)
+        module = cupy.RawModule(code=code(self.parts, count))
         self.residues, self.subtract = map(module.get_function, ("residues", "subtract"))
         self.left = cupy.empty((self.planes, m, k), np.int8)
         self.right = cupy.empty((self.planes, n, k), np.int8)
@@ -199,8 +206,8 @@ def _random(shape: tuple[int, int], dtype: str, seed: int) -> Any:
     import cupy
 
     rng = cupy.random.default_rng(seed)
-    parts = [rng.random(shape[::-1]).T - 0.5 for _ in range(2 if dtype == "complex128" else 1)]
-    return parts[0] if len(parts) == 1 else cupy.asfortranarray(parts[0] + 1j * parts[1])
+    real, *imaginary = (rng.random(shape[::-1]).T - 0.5 for _ in range(1 + (dtype != "float64")))
+    return cupy.asfortranarray(real + 1j * imaginary[0] if imaginary else real)
 
 
 def _error(result: Any, a: Any, b: Any) -> float:

@@ -131,9 +131,10 @@ def _contenders(
     def add(who: str, call: Callable[[], float], result: Callable[[], Factors]) -> None:
         found[who], factors[who] = call, result
 
-    for count in threads:
-        add(_on("CPU", count), partial(_with_threads, count, on_cpu), on_cpu.factors)
-    if gpu is not None:
+    if gpu is None:
+        for count in threads:
+            add(_on("CPU", count), partial(_with_threads, count, on_cpu), on_cpu.factors)
+    else:
         ours, cusolver = PanelRuns(routine, gpu, given), CusolverPanel(routine, given)
         for count in threads:
             add(_on(BACK, count), partial(_back, count, on_cpu, ours), ours.factors)
@@ -432,7 +433,7 @@ STUDY = Study(
         ),
     ),
     sizes={
-        "widths": [32, 64, 128, 256, 512, 1024], "rows": [2**k for k in range(8, 16)], "turns": 3
+        "widths": [32, 128, 512, 1024], "rows": [256, 1024, 4096, 8192, 16384, 32768], "turns": 3
     },
     quick={"widths": [16, 32], "rows": [64, 256], "turns": 1},
     measure=measure,
