@@ -148,9 +148,12 @@ class Int8Product:
         self.products = cupy.empty((self.planes, self.width, m), np.int32)
 
     def _bits(self) -> int:
-        """Return the bits of integers with which products stay below P / 2."""
+        """Return the bits of integers with which products stay below P / 2.
+
+        Beyond 51, the rounding of a quotient by a modulus could be seen in its remainder.
+        """
         terms = self.shape[2] * (4 if self.parts == 2 else 1)
-        return (self.product.bit_length() - 2 - math.ceil(math.log2(terms))) // 2
+        return min((self.product.bit_length() - 2 - math.ceil(math.log2(terms))) // 2, 51)
 
     def _split(self, a: Any, planes: Any, turned: bool) -> Any:
         """Fill planes with residues of a matrix; return exponents of its rows or columns."""

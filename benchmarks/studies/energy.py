@@ -38,7 +38,7 @@ from hetero_la.studies.common.study import (
 from hetero_la.studies.common.timing import spread
 from hetero_la.studies.factorizations.peers import seconds_of
 from hetero_la.studies.factorizations.problems import FACTORIZATIONS, Factorization
-from hetero_la.studies.factorizations.runs import free_gpus
+from hetero_la.studies.factorizations.runs import cores_alone, free_gpus
 from hetero_la.tiles.arrays.transfer import array_module
 
 FACTOR, COPY = "factor", "copy"
@@ -254,7 +254,7 @@ def measure(run: StudyRun) -> Iterator[Row]:
         problem = FACTORIZATIONS[routine]
         if "CPU" in counters:
             n = run.sizes["CPU"]
-            with hetero_la.Cluster(gpus=0) as cluster:  # else a GPU might be chosen
+            with cores_alone(run.gpus) as cluster:
                 for who, one in _on_cpu(problem, n, cluster).items():
                     yield _measured(run, counters, n, who, one)
         if "GPU" in counters:

@@ -285,7 +285,7 @@ STUDY = Study(
         ),
     ),
     sizes={
-        "threads": [1, 4, usable_cores()], "cpu": [1024, 2048], "gpu": [2048, 4096, 8192, 16384],
+        "threads": [1, 4, usable_cores()], "cpu": [1024, 2048], "gpu": [2048, 8192],
         "small": 4096, "update": 8192, "sustained": 1.0, "turns": 3,
     },
     quick={

@@ -43,7 +43,12 @@ from hetero_la.studies.common.timing import Call, samples, spread
 from hetero_la.studies.factorizations import ablation
 from hetero_la.studies.factorizations.peers import seconds_of
 from hetero_la.studies.factorizations.problems import LU
-from hetero_la.studies.factorizations.runs import ResidentRuns, free_gpus, seconds_in_turns
+from hetero_la.studies.factorizations.runs import (
+    ResidentRuns,
+    cores_alone,
+    free_gpus,
+    seconds_in_turns,
+)  # fmt: skip
 from hetero_la.tiles.arrays.counted import in_units
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.device import Device, KernelOptions, Queue
@@ -284,14 +289,21 @@ def _lu(place: ArraysPlace, runs: ResidentRuns, plan: Plan, given: tuple[Any, An
 
 def _inputs(run: StudyRun, place: ArraysPlace) -> Iterator[Row]:
     """Yield times of `lu_factor` for matrices of both orders, in turns."""
+    with cores_alone(0 if place.name == "GPU" else run.gpus) as client:
+        yield from _both_orders(run, place, client)
+
+
+def _both_orders(
+    run: StudyRun, place: ArraysPlace, client: hetero_la.Cluster | None
+) -> Iterator[Row]:
     for n in run.sizes[f"{place.name} orders"]:
         run.report(f"lu_factor, {place.name}, n = {n}")
         timed: dict[str, Callable[[], float]] = {}
         packed: list[Any] = []
         for name, order in (("column-major", "F"), ("row-major", "C")):
             a = place.random(n, n, order=order)
-            packed.append(_complete_lu(place, a))
-            timed[name] = partial(seconds_of, partial(_complete_lu, place, a))
+            packed.append(_complete_lu(place, a, client))
+            timed[name] = partial(seconds_of, partial(_complete_lu, place, a, client))
         _agree("LU of a row-major matrix", packed[1], packed[0])
         for name, taken in seconds_in_turns(timed, run.sizes["turns"]).items():
             yield {
@@ -299,9 +311,9 @@ def _inputs(run: StudyRun, place: ArraysPlace) -> Iterator[Row]:
             }  # fmt: skip
 
 
-def _complete_lu(place: ArraysPlace, a: Any) -> Any:
+def _complete_lu(place: ArraysPlace, a: Any, client: hetero_la.Cluster | None) -> Any:
     """Return L and U, packed, once they are there."""
-    packed, _ = hetero_la.lu_factor(a, check_finite=False)
+    packed, _ = hetero_la.lu_factor(a, check_finite=False, client=client)
     place.wait()
     return packed
 

@@ -32,6 +32,7 @@ from hetero_la.studies.common.study import (
     rows_of,
     values_of,
 )  # fmt: skip
+from hetero_la.studies.factorizations.runs import cores_alone
 from hetero_la.testing.matrices import generate
 
 #: Operations in the order of the source, and what they are exactly.
@@ -135,7 +136,9 @@ def _factor_rows(run: StudyRun) -> Iterator[Row]:
         a = generate("dominant", n, dtype=dtype)
         wide: Any = DoubleDouble.of(a)
         exact: Any = lu_by_columns(wide)
-        found = {"loops in NumPy": lu_by_columns(a), "hetero_la, CPU": _packed(a)}
+        found = {"loops in NumPy": lu_by_columns(a)}
+        with cores_alone(run.gpus) as client:
+            found["hetero_la, CPU"] = _packed(a, client)
         if run.gpus:
             import cupy
 
@@ -149,8 +152,8 @@ def _factor_rows(run: StudyRun) -> Iterator[Row]:
                 }  # fmt: skip
 
 
-def _packed(a: Any) -> Any:
-    lu, _ = hetero_la.lu_factor(a, pivot="none")
+def _packed(a: Any, client: hetero_la.Cluster | None = None) -> Any:
+    lu, _ = hetero_la.lu_factor(a, pivot="none", client=client)
     return lu
 
 

@@ -41,7 +41,7 @@ from hetero_la.studies.common.timing import spread
 from hetero_la.studies.factorizations import peers
 from hetero_la.studies.factorizations.peers import seconds_of
 from hetero_la.studies.factorizations.problems import LU
-from hetero_la.studies.factorizations.runs import Timed, free_gpus, seconds_in_turns
+from hetero_la.studies.factorizations.runs import Timed, cores_alone, free_gpus, seconds_in_turns
 from hetero_la.testing.matrices import generate
 from hetero_la.testing.residuals import lu_ratio
 from hetero_la.tiles.arrays.counted import in_units
@@ -93,11 +93,15 @@ class InPlace:
         Waits for its device.
     by_pivoting : callable
         Returns the seconds of another library with partial pivoting, which has the last word.
+    client : Cluster, optional
+        Where the library runs.
     """
 
     def __init__(
-        self, given: Any, wait: Callable[[], Any], by_pivoting: Callable[[Any], float]
+        self, given: Any, wait: Callable[[], Any], by_pivoting: Callable[[Any], float],
+        client: hetero_la.Cluster | None = None,
     ) -> None:  # fmt: skip
+        self.client = client
         order = np.random.default_rng(0).permutation(len(given))
         self.given, self.wait = given, wait
         self.shuffled = given[array_module(given).asarray(order)].copy(order="F")
@@ -121,12 +125,20 @@ class InPlace:
 
     def ours(self, who: str, pivot: Pivoting, *, shuffled: bool) -> Timed:
         """Return what gives the seconds of the library's function."""
+        options: dict[str, Any] = {"overwrite_a": True, "check_finite": False, "pivot": pivot}
 
-        def complete(a: Any) -> None:
-            hetero_la.lu_factor(a, overwrite_a=True, check_finite=False, pivot=pivot)
-            self.wait()
+        def factor(a: Any) -> float:
+            kept: list[Any] = []
 
-        return self.timed(who, lambda a: seconds_of(partial(complete, a)), shuffled=shuffled)
+            def complete() -> None:
+                kept.append(hetero_la.lu_factor(a, client=self.client, **options).lu)
+                self.wait()
+
+            seconds = seconds_of(complete)
+            a[...] = kept.pop()  # overwriting is allowed, and not promised
+            return seconds
+
+        return self.timed(who, factor, shuffled=shuffled)
 
     def both(self) -> dict[str, Timed]:
         """Return the library with and without pivoting."""
@@ -137,7 +149,7 @@ class InPlace:
         }
 
 
-def _on_cpu(n: int) -> dict[str, Timed]:
+def _on_cpu(n: int, client: hetero_la.Cluster | None = None) -> dict[str, Timed]:
     """Return who factors a matrix of the host, in place."""
     factor = partial(scipy.linalg.lu_factor, overwrite_a=True, check_finite=False)
 
@@ -145,7 +157,7 @@ def _on_cpu(n: int) -> dict[str, Timed]:
         return seconds_of(partial(factor, a))
 
     given = np.asfortranarray(generate("dominant", n))
-    runs = InPlace(given, lambda: None, by_scipy)
+    runs = InPlace(given, lambda: None, by_scipy, client)
     return {**runs.both(), SCIPY: runs.timed(SCIPY, by_scipy, shuffled=True)}
 
 
@@ -168,7 +180,8 @@ def _on_gpu(n: int) -> dict[str, Timed]:
 def measure(run: StudyRun) -> Iterator[Row]:
     """Time both on the CPU and on a GPU, and judge kinds of matrices."""
     yield from _kinds(run)
-    yield from _rates(run, "CPU", _on_cpu)
+    with cores_alone(run.gpus) as client:
+        yield from _rates(run, "CPU", partial(_on_cpu, client=client))
     if run.has_gpus(1, "rates on a GPU"):
         yield from _rates(run, "GPU", _on_gpu)
 

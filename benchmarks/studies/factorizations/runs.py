@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -189,6 +190,19 @@ def seconds_in_turns(contenders: Mapping[str, Timed], repeats: int) -> dict[str,
             if repeat:
                 seconds[name].append(taken)
     return seconds
+
+
+@contextlib.contextmanager
+def cores_alone(gpus: int) -> Iterator[hetero_la.Cluster | None]:
+    """Return where functions leave matrices of the host to its cores, although there are GPUs.
+
+    Without a GPU they do so by themselves.
+    """
+    if not gpus:
+        yield None
+        return
+    with hetero_la.Cluster(gpus=0) as cluster:
+        yield cluster
 
 
 def free_gpus(gpus: int) -> None:
