@@ -84,12 +84,13 @@ def lapack_factor(routine: str, a: np.ndarray, *, overwrite: bool) -> tuple[Any,
 def verify(who: str, routine: str, a: Any, packed: Any) -> None:
     """Raise AssertionError unless packed factors of a matrix give its products with a vector.
 
-    Products are A x for Cholesky, and A^T A x for the others, which needs neither pivots nor Q.
+    Products are A x for Cholesky, of which the lower triangle counts, and A^T A x for the others,
+    which needs neither pivots nor Q.
     """
     xp = array_module(a)
     x = xp.asarray(np.random.default_rng(0).standard_normal(len(a)))
     if routine == "cholesky":
-        lower, true = xp.tril(packed), a @ x
+        lower, true = xp.tril(packed), xp.tril(a) @ x + xp.tril(a, -1).T @ x
         found = lower @ (lower.T @ x)
     else:
         upper, true = xp.triu(packed), a.T @ (a @ x)
