@@ -294,8 +294,8 @@ def test_who_took_least_is_timed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (again["table"], again["panels"], again["other"]) == ("again", "cpu", "gpu")
     assert (again["seconds"], again["other over it"]) == (2.5, 0.8)
     found, *_ = hybrid.find(rows)
-    assert "panel='cpu' (panels on the cpu) took least; timed again" in found
-    assert found.endswith("panel='gpu' takes 0.80 of its time.")
+    assert "timed again: 1 thread: panel='cpu' with " in found
+    assert found.endswith("Panels on the CPU take 0.50 times as long as panels on the GPU.")
 
 
 def test_panels_on_the_gpu_stand_beside_the_next_if_they_took_least() -> None:
@@ -457,7 +457,7 @@ def test_what_partial_pivoting_does_not_cure_is_said() -> None:
     ]  # fmt: skip
     first, last = unpivoted.find(rows)
     assert "1.25 (n = 64); at n = 64, 1.10 over those with nothing to swap." in first
-    assert last.endswith("With partial pivoting, they do not for gfpp.")
+    assert last.endswith("With partial pivoting, they stay small for all kinds but gfpp.")
 
 
 # --- what looks sick

@@ -193,10 +193,15 @@ def find(rows: Rows) -> list[str]:
                     f"times that of real products, and {row['imag'] / native['imag']:.1f} times "
                     "the error in imaginary parts."
                 )
-    for row in rows_of(rows, "factorizations", who=OURS):
+    factored = rows_of(rows, "factorizations", who=OURS)
+    for dtype in values_of(factored, "type"):
+        n = max(row["n"] for row in factored)
+        rates = ", ".join(
+            f"{row['routine']} {row['rate over complex']:.2f}"
+            for row in rows_of(factored, "factorizations", type=dtype, n=n)
+        )
         found.append(
-            f"{row['routine']} of {row['type']}, n = {row['n']}, by three products: "
-            f"{row['rate over complex']:.2f} times the rate."
+            f"Factorizations of {dtype}, n = {n}, by three products: {rates} times the rate."
         )
     return found
 

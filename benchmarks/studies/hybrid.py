@@ -205,36 +205,39 @@ def find(rows: Rows) -> list[str]:
     runs = rows_of(rows, "runs")
     n = max(values_of(runs, "n"))
     found = [
-        f"{row['routine']} {row['where']}, n = {n}, with {counted(row['threads'], 'thread')} of "
-        f"the CPU: panel={row['panels']!r} (panels on the {row['panels on']}) took least; timed "
-        f"again, it has {in_units(row['flop/s'], 'flop/s')}, {percent(row['of both updates'])} of "
-        f"both updates, and panel={row['other']!r} takes {row['other over it']:.2f} of its time."
-        for row in rows_of(rows, "again", n=n)
+        _of_routine(rows, routine, where, n)
+        for where in (RESIDENT, HOST)
+        for routine in values_of(runs, "routine")
+        if rows_of(rows, "again", routine=routine, where=where, n=n)
     ]
-    for where in (RESIDENT, HOST):
-        for routine in values_of(runs, "routine"):
-            own = rows_of(runs, "runs", routine=routine, n=n, where=where, panels="gpu")
-            shares = ", ".join(
-                f"{percent(row['of both updates'])} ({counted(row['threads'], 'thread')})"
-                for row in own
-            )
-            if own:
-                found.append(
-                    f"{routine} {where}, n = {n}: panels on the GPU reach of both updates {shares}."
-                )
     return found + _of_columns(runs, n)
+
+
+def _of_routine(rows: Rows, routine: str, where: str, n: int) -> str:
+    """Say who takes least with each number of threads, and what panels on the CPU cost."""
+    same = {"routine": routine, "where": where, "n": n}
+    fastest = "; ".join(
+        f"{counted(row['threads'], 'thread')}: panel={row['panels']!r} with "
+        f"{in_units(row['flop/s'], 'flop/s')} ({percent(row['of both updates'])} of both updates)"
+        for row in rows_of(rows, "again", **same)
+    )
+    on_cpu, on_gpu = (rows_of(rows, "runs", **same, panels=panel) for panel in ("cpu", "gpu"))
+    ratios = ", ".join(
+        f"{cpu['seconds'] / gpu['seconds']:.2f}" for cpu, gpu in zip(on_cpu, on_gpu, strict=True)
+    )
+    return (
+        f"{routine} {where}, n = {n}, fastest by the CPU's threads, timed again: {fastest}. Panels "
+        f"on the CPU take {ratios} times as long as panels on the GPU."
+    )
 
 
 def _of_columns(runs: Rows, n: int) -> list[str]:
     """Say which part of the columns the library gives to the CPU at an order."""
     auto = rows_of(runs, "runs", n=n, where=HOST, panels="auto")
-    if not auto:
+    most = max((row["CPU columns"] for row in auto), default=None)
+    if most is None:
         return []
-    shares = ", ".join(
-        f"{percent(row['CPU columns'])} ({row['routine']}, {counted(row['threads'], 'thread')})"
-        for row in auto
-    )
-    return [f"Of the columns from the host, panel='auto' gives to the CPU, at n = {n}: {shares}."]
+    return [f"Of the columns from the host, panel='auto' gives the CPU {percent(most)} at most."]
 
 
 def draw(figure: Any, rows: Rows) -> None:

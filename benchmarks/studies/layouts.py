@@ -27,7 +27,7 @@ from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.scheduler.run.inline import run_inline
 from hetero_la.scheduler.run.runner import Runner
-from hetero_la.studies.common.columns import SECONDS, WORD, number, percent, rate
+from hetero_la.studies.common.columns import SECONDS, WORD, number, percent, rate, signed
 from hetero_la.studies.common.cuda import bandwidth_of_pins, cuda_source, kernel, launch
 from hetero_la.studies.common.plots import finish, line, panels
 from hetero_la.studies.common.study import (
@@ -338,9 +338,11 @@ def find(rows: Rows) -> list[str]:
             shown = rows_of(rows, "padding", place=place, what=what)
             best = min(shown, key=lambda row: row["seconds"])
             (plain,) = rows_of(shown, "padding", padding=0)
+            gain = signed(plain["seconds"] / best["seconds"] - 1)
+            clear = best["most"] < plain["least"]
+            said = f"{best['padding']} rows of padding gain {gain}"
             found.append(
-                f"{what} on the {place}: {best['padding']} rows of padding are best, "
-                f"{plain['seconds'] / best['seconds'] - 1:+.1%} over none."
+                f"{what} on the {place}: {said if clear else 'padding gains less than times vary'}."
             )
     return found
 
@@ -351,12 +353,12 @@ def _of_swaps(rows: Rows, place: str, n: int) -> str:
     parts = {row["way"]: row["swaps"] for row in rows_of(rows, "shares", place=place, n=n)}
     ours = NET if NET in parts else PAIRS
     would = parts[ours] * moved[ours] / moved[ROW_MAJOR]
+    shares = " and ".join(f"{percent(part)} of LU ({way})" for way, part in parts.items())
     return (
         f"On the {place} at n = {n}, swaps move {in_units(moved[PAIRS], 'B/s')} pair after pair, "
         f"{in_units(moved[NET], 'B/s')} by their net permutation, and "
-        f"{in_units(moved[ROW_MAJOR], 'B/s')} in a row-major matrix; they take "
-        f"{' and '.join(f'{part:.1%} of LU ({way})' for way, part in parts.items())}, and at the "
-        f"rate of a row-major matrix would take {would:.1%} of that time."
+        f"{in_units(moved[ROW_MAJOR], 'B/s')} in a row-major matrix; they take {shares}, and at "
+        f"the rate of a row-major matrix would take {percent(would)} of that time."
     )
 
 
@@ -365,8 +367,8 @@ def _of_orders(rows: Rows, place: str, n: int) -> str:
     turns = {row["way"]: row["bytes/s"] for row in rows_of(rows, "turning", place=place, n=n)}
     inputs = {row["order"]: row["seconds"] for row in rows_of(rows, "inputs", place=place, n=n)}
     return (
-        f"Turning a matrix on the {place} reaches {turns[TURNED] / turns[COPIED]:.0%} of a copy; "
-        f"lu_factor of a row-major matrix takes "
+        f"Turning a matrix on the {place} reaches {percent(turns[TURNED] / turns[COPIED])} "
+        f"of a copy; lu_factor of a row-major matrix takes "
         f"{inputs['row-major'] / inputs['column-major']:.2f} times as long as of a column-major "
         "one."
     )

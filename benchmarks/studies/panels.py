@@ -306,8 +306,8 @@ def _best(routine: str, rows: Rows) -> str:
         f"{routine}, {width} columns: the CPU, there and back, is best "
         f"{f'up to n = {max(cpu)}' if cpu else 'nowhere'}; at n = {n} the library's kernels "
         f"take {ours['seconds'] / cusolver['seconds']:.2f} of cuSOLVER's time and "
-        f"{ours['seconds'] / ours['bound']:.1f} times the bound, and of the CPU's ways the fastest "
-        f"is {_fastest(shown, n, BACK)['who'].removeprefix('CPU, ')}."
+        f"{ours['seconds'] / ours['bound']:.1f} times the bound, and the CPU takes least with "
+        f"{_fastest(shown, n, BACK)['who'].removeprefix(f'{BACK}, ')}."
     )
 
 

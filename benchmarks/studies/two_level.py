@@ -38,7 +38,7 @@ from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.scheduler.predict.tile_sizes import SearchRule, best_sizes
 from hetero_la.scheduler.probe.quick import machine_model
 from hetero_la.scheduler.program.instructions import CallKernel
-from hetero_la.studies.common.columns import SECONDS, WORD, number, rate
+from hetero_la.studies.common.columns import SECONDS, WORD, number, rate, signed
 from hetero_la.studies.common.plots import finish, line, panels
 from hetero_la.studies.common.study import (
     Row,
@@ -256,11 +256,11 @@ def find(rows: Rows) -> list[str]:
             at = {row["way"]: row for row in rows_of(shown, "best", n=n)}
             first = min(at.values(), key=lambda row: row["seconds"])
             others = ", ".join(
-                f"{way} {row['gain']:+.1%}" for way, row in at.items() if way != ONE
+                f"{way} {signed(row['gain'])}" for way, row in at.items() if way != ONE
             )  # fmt: skip
             found.append(
-                f"{routine} of n = {n} on the {place}: {first['way']} ({first['tiles']}) is best, "
-                f"in {in_seconds(first['seconds'])}; faster than the best single size, both timed "
+                f"{place}, {routine} of n = {n}: {first['way']} ({first['tiles']}) is best, in "
+                f"{in_seconds(first['seconds'])}; gains over the best single size, both timed "
                 f"again: {others}."
             )
     return found
@@ -295,7 +295,7 @@ STUDY = Study(
     tables=(
         StudyTable(
             "best", "the best of each way, timed again, and its gain over the best single size",
-            {**_TIMED, "of": str, **SECONDS, **dict.fromkeys(_GAINS, "{:+.1%}".format)},
+            {**_TIMED, "of": str, **SECONDS, **dict.fromkeys(_GAINS, signed)},
         ),
         StudyTable(
             "tiles", "all of them",

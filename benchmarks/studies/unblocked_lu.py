@@ -24,7 +24,7 @@ import numpy as np
 import scipy.linalg
 
 from hetero_la.cli.main import main
-from hetero_la.studies.common.columns import SECONDS, WORD, number, rate
+from hetero_la.studies.common.columns import SECONDS, WORD, number, percent, rate
 from hetero_la.studies.common.cuda import (
     attribute,
     cuda_source,
@@ -230,7 +230,7 @@ def find(rows: Rows) -> list[str]:
     }
     numpy_s = seconds["NumPy, a column at a time", None, None]
     lapack = seconds["LAPACK, with pivoting", None, None]
-    found = [f"LAPACK is {numpy_s / lapack:.1f} times as fast as a loop of NumPy at n = {n}."]
+    found = [f"LAPACK is {numpy_s / lapack:.0f} times as fast as a loop of NumPy at n = {n}."]
     if (FUSED, 4, "yes") in seconds:
         plain, best = seconds[TWO, 1, "yes"], seconds[FUSED, 4, "yes"]
         speed = in_units(moved_bytes(n) / best, "B/s")
@@ -238,7 +238,7 @@ def find(rows: Rows) -> list[str]:
         found = [
             f"At n = {n}, fused and with 4 rows at a time it is {plain / best:.2f} times as fast "
             f"as with two kernels and one row, and moves {speed}; without arithmetic it would "
-            f"take {seconds[FUSED, 4, 'no'] / best:.0%} of the time.",
+            f"take {percent(seconds[FUSED, 4, 'no'] / best)} of the time.",
             f"With a call from Python for each step it takes {calls / best:.2f} times as long as "
             f"from a graph, and as one persistent launch {once / best:.2f} times.",
             *found,

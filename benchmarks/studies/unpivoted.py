@@ -214,12 +214,17 @@ def find(rows: Rows) -> list[str]:
         [row["kind"] for row in shown if row.get("error", 0) >= _RATIO]
         for shown in (without, rows_of(rows, "kinds", pivot="partial"))
     )
+    anyway = f"all kinds but {', '.join(bad_anyway)}" if bad_anyway else "all kinds"
     return [
         *found,
-        f"Without pivoting, errors stay small for {', '.join(good) or 'no kind'}; they do not for "
-        f"{', '.join(bad) or 'no kind'}; {', '.join(refused) or 'no kind'} is refused. With "
-        f"partial pivoting, they do not for {', '.join(bad_anyway) or 'no kind'}.",
+        f"Without pivoting, errors stay small for {_listed(good)}, and do not for {_listed(bad)}; "
+        f"of {_listed(refused)} a pivot is zero. With partial pivoting, they stay small for "
+        f"{anyway}.",
     ]
+
+
+def _listed(kinds: list[str]) -> str:
+    return ", ".join(kinds) or "no kind"
 
 
 def _of_rates(rows: Rows, place: str) -> str:

@@ -139,12 +139,13 @@ def on_host(function: str, m: Any, b: Any, gpu: bool) -> dict[str, Call]:
 
 
 def complete_call(run: Call) -> Call:
-    """Return a call that ends when the GPU is done."""
+    """Return a call that ends when the GPU is done, and returns its result."""
     import cupy
 
-    def timed() -> None:
-        run()
+    def timed() -> Any:
+        result = run()
         cupy.cuda.Device().synchronize()
+        return result
 
     return timed
 

@@ -36,6 +36,17 @@ def percent(value: float) -> str:
     return f"{100 * value:.0f} %"
 
 
+def signed(gain: float) -> str:
+    """Return a fraction that is gained or lost, in percent.
+
+    Examples
+    --------
+    >>> signed(0.0125), signed(-0.5)
+    ('+1.2 %', '-50.0 %')
+    """
+    return f"{100 * gain:+.1f} %"
+
+
 def rate(unit: str) -> Show:
     """Return what shows a quantity in its unit.
 
