@@ -341,14 +341,14 @@ def draw(figure: Any, rows: Rows) -> None:
     labels = [f"{r['kind']}, {r['place']}, {r['who']}" for r in largest]
     colours = [["CPU", "GPU"].index(row["place"]) for row in largest]
     bars(kinds, labels, [100 * row["of bound"] for row in largest], colours)
-    finish(kinds, "percent of the bound by bandwidth", "%", "", logarithmic="")
+    finish(kinds, "of the bound", "%", "", logarithmic="")
     if moves:
         axes = others.pop(0)
         bars(axes, [row["what"] for row in moves], [1e3 * row["seconds"] for row in moves])
         finish(axes, f"a product of order {moves[0]['n']}", "ms", "", logarithmic="")
     milliseconds = [1e3 * row["seconds"] for row in systems]
     bars(others[0], [row["who"] for row in systems], milliseconds, logarithmic=True)
-    finish(others[0], f"a banded system, n = {systems[0]['n']}", "ms", "", logarithmic="")
+    finish(others[0], f"banded, n = {systems[0]['n']}", "ms", "", logarithmic="")
 
 
 STUDY = Study(

@@ -21,7 +21,7 @@ from hetero_la.cli.main import main
 from hetero_la.studies.common.columns import WORD, number
 from hetero_la.studies.common.cuda import cuda_source, kernel, launch
 from hetero_la.studies.common.double_double import DoubleDouble
-from hetero_la.studies.common.plots import bars, finish, line, panels
+from hetero_la.studies.common.plots import finish, line, panels, style
 from hetero_la.studies.common.reference import lu_by_columns
 from hetero_la.studies.common.study import (
     Row,
@@ -193,11 +193,17 @@ def draw(figure: Any, rows: Rows) -> None:
     """Draw the largest errors of operations, and the errors of L and U over the step."""
     singles, *factors = panels(figure, 3, across=3)
     operations = rows_of(rows, "operations")
-    labels = [f"{r['operation']}, {r['place']}, {r['type']}" for r in operations]
-    colours = [[EXACT, FAST, TF32].index(row["arithmetic"]) for row in operations]
-    bars(singles, labels, [row["largest"] for row in operations], colours, logarithmic=True)
+    names = values_of(operations, "operation")
+    series = dict.fromkeys((row["place"], row["type"], row["arithmetic"]) for row in operations)
+    for i, (place, dtype, arithmetic) in enumerate(series):
+        of_it = {"place": place, "type": dtype, "arithmetic": arithmetic}
+        shown = rows_of(operations, "operations", **of_it)
+        heights = [names.index(row["operation"]) + i / (2 * len(series)) for row in shown]
+        largest = [row["largest"] for row in shown]
+        singles.plot(largest, heights, label=", ".join(of_it.values()), **style(i) | {"lw": 0})
+    singles.set_yticks(range(len(names)), names)
     singles.axvline(0.5, color="0.3", lw=1)
-    singles.set_xlim(0.1, 2 * max(1.0, *(row["largest"] for row in operations)))
+    singles.set_xscale("log")
     finish(singles, "single operations; the line: half an ulp", "ulps", "", logarithmic="")
     for axes, dtype in zip(factors, _C_TYPES, strict=True):
         for i, who in enumerate(values_of(rows, "who")):

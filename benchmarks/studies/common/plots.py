@@ -17,7 +17,7 @@ _MARKERS = "os^Dv<>P*X"
 #: Inches of a panel.
 _WIDTH, _HEIGHT = 4.2, 3.2
 #: Lines of a legend for which there is room inside a panel.
-_INSIDE = 6
+_INSIDE = 5
 
 
 def panels(figure: Any, number: int, across: int = 2) -> list[Any]:
@@ -114,7 +114,7 @@ def heat_map(
     columns: Sequence[Any], label: str,
 ) -> None:  # fmt: skip
     """Draw a matrix as colours of one hue order, light to dark, with its numbers."""
-    shown = axes.imshow(values, cmap="cividis", aspect="auto", origin="lower")
+    shown = axes.imshow(values, cmap="cividis", vmin=0, aspect="auto", origin="lower")
     axes.set_xticks(range(len(columns)), columns, fontsize=7)
     axes.set_yticks(range(len(rows)), rows, fontsize=7)
     figure.colorbar(shown, ax=axes, label=label)

@@ -194,14 +194,14 @@ def seconds_in_turns(contenders: Mapping[str, Timed], repeats: int) -> dict[str,
 
 @contextlib.contextmanager
 def cores_alone(gpus: int) -> Iterator[hetero_la.Cluster | None]:
-    """Return where functions leave matrices of the host to its cores, although there are GPUs.
+    """Return where functions leave matrices of the host to one worker with all of its cores.
 
-    Without a GPU they do so by themselves.
+    Without a GPU they do so by themselves, in the calling thread.
     """
     if not gpus:
         yield None
         return
-    with hetero_la.Cluster(gpus=0) as cluster:
+    with hetero_la.Cluster(gpus=0, cpus=1) as cluster:
         yield cluster
 
 
