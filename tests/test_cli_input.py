@@ -42,6 +42,8 @@ BAD = {
     "lu square.npy --panel left": "--panel: there is no 'left'; there are auto, cpu, gpu",
     "lu square.npy --colour red": "there is no option '--colour': did you mean '--coarse'?",
     "lu square.npy --no-chec": "there is no option '--no-chec': did you mean '--no-check'?",
+    "lu square.npy -z 3": "there is no option '-z' (hetero-la lu --help lists what there is)",
+    "simulate lu --n 9 -o a.html": "study, and does nothing with simulate (hetero-la simulate",
     "lu square.npy --random 5": "either files or --random",
     "lu square.npy --seed 3": "--seed describes what --random makes, and does nothing with a file",
     "lu square.npy --cond 3": "--cond describes what --random makes",

@@ -157,6 +157,15 @@ def test_help_fits_the_terminal(name: str, columns: int, monkeypatch: pytest.Mon
     assert max(map(len, PARSER.commands[name].format_help().splitlines())) <= columns
 
 
+def test_help_goes_on_below_the_second_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = PARSER.format_help().splitlines()
+    begin = lines.index("exit status:") + 1
+    heads = [line[2:7].strip() for line in lines[begin:]]
+    assert [head for head in heads if head] == ["0", "1", "2", "3", "130"]
+    assert heads.count("") >= 2  # lines that go on
+
+
 # --- bench
 
 

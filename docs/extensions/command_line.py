@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import textwrap
 from collections.abc import Iterator
 
 from docutils import nodes
@@ -11,6 +10,9 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from hetero_la.cli.arguments import build_parser
+
+#: Most columns of a line of notes and its indentation, between the side bars of a page.
+_COLUMNS = 79
 
 
 def _escaped(text: str) -> str:
@@ -36,7 +38,7 @@ def _described(parser: argparse.ArgumentParser) -> Iterator[str]:
             ".. code-block:: text",
             "   :class: help",
             "",
-            textwrap.indent(parser.epilog.rstrip(), "   "),
+            formatter._fill_text(parser.epilog.rstrip(), _COLUMNS, "   "),
             "",
         )
 

@@ -34,11 +34,11 @@ from hetero_la.tiles.kernels.device import PRODUCTS, QR_PANELS
 _TILES = "tile size; or 12x1024+512: twelve tiles of 1024, and 512 to the end"
 _STATUS = f"""\
 exit status:
-  0    the error ratio is under {RATIO_LIMIT:.0f}, also if a warning and the status column report a
-       singular or rank-deficient matrix; for a sweep: no run failed
+  0    the error ratio is under {RATIO_LIMIT:.0f}, also if a warning and the status column \
+report a singular or rank-deficient matrix; for a sweep: no run failed
   1    the error ratio is not under {RATIO_LIMIT:.0f}, or the run failed
-  2    bad input: unreadable, of a wrong shape or dtype, not finite, too large, singular in
-       solve, not positive definite, or a wrong option
+  2    bad input: unreadable, of a wrong shape or dtype, not finite, too large, singular in solve, \
+not positive definite, or a wrong option
   3    done, but not checked (--no-check)
   130  interrupted
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import sys
 import textwrap
@@ -13,6 +14,10 @@ from hetero_la.checks.names import listed, unknown_name
 
 #: Most columns of a line of help, which wider terminals do not make easier to read.
 _MOST_COLUMNS = 100
+#: First column of a line of a list.
+_ITEM = re.compile(r" +\S+ {2,}")
+#: Which words are options, and not negative numbers or files.
+_OPTION = re.compile(r"--|-[A-Za-z]")
 
 
 class UsageError(ValueError):
@@ -28,13 +33,15 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         """Break lines that are too long, below their second column where they are of a list."""
-        return "\n".join(
-            textwrap.fill(
-                line, width, break_on_hyphens=False, initial_indent=indent,
-                subsequent_indent=indent + "  " * line.startswith(" "),
-            )
-            for line in text.splitlines()
-        )  # fmt: skip
+        return "\n".join(_filled(line, width, indent) for line in text.splitlines())
+
+
+def _filled(line: str, width: int, indent: str) -> str:
+    item = _ITEM.match(line)
+    below = " " * item.end() if item else "  " * line.startswith(" ")
+    return textwrap.fill(
+        line, width, break_on_hyphens=False, initial_indent=indent, subsequent_indent=indent + below
+    )
 
 
 class Parser(argparse.ArgumentParser):
@@ -62,8 +69,8 @@ class Parser(argparse.ArgumentParser):
         for word in words:
             if word == "--" or (self._subparsers and not word.startswith("-")):
                 break  # positional arguments, or those of the subcommand, follow
-            option = word.partition("=")[0]
-            if word.startswith("--") and option not in self._option_string_actions:
+            option = word.partition("=")[0] if word.startswith("--") else word[:2]
+            if _OPTION.match(option) and option not in self._option_string_actions:
                 self.error(self._no_option(option))
         return super().parse_known_args(words, namespace)
 
@@ -74,6 +81,8 @@ class Parser(argparse.ArgumentParser):
         if having:
             command = self.prog.split()[-1]
             return f"{option} is for {listed(having)}, and does nothing with {command}"
+        if not option.startswith("--"):
+            return f"there is no option {option!r}"
         known = (name for name in self._option_string_actions if name.startswith("--"))
         return unknown_name("option ", option, known)
 
