@@ -246,6 +246,13 @@ def test_sparse_arrays_are_refused(make: Callable[[int], Any]) -> None:
             call(make(3).tocsr())
 
 
+def test_a_sparse_array_beside_ours_is_refused_as_sparse() -> None:
+    module = ModuleType("sparse")
+    attributes = {"__module__": "sparse", "__array_namespace__": lambda self: module}
+    with pytest.raises(TypeError, match=r"a COO is sparse: convert it .* toarray\(\)"):
+        hetero_la.solve(np.eye(2), type("COO", (), attributes)())
+
+
 def test_gradients_layouts_and_places_are_refused() -> None:
     for attributes, said in (
         ({"requires_grad": True}, r"requires gradients, .* pass its detach\(\)"),

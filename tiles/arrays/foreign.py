@@ -82,12 +82,14 @@ def one_kind(values: Sequence[Any]) -> Any:
     Raises
     ------
     TypeError
-        If there are arrays of several libraries.
+        If there are arrays of several libraries, or what is no array of numbers beside ours.
     """
     foreign = {kind_of(a): a for a in values if is_foreign(a)}
     like = next((a for kind, a in foreign.items() if kind not in (None, np)), None)
     others = [a for a in values if _is_ours(type(a))]
     if like is not None and (len(foreign) > 1 or others):
+        for a in foreign.values():
+            _refuse_what_is_no_array(a)
         arrays = [*foreign.values(), *others]
         names = " and ".join(
             dict.fromkeys(f"{_library(type(a))}.{type(a).__name__}" for a in arrays)
