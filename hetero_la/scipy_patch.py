@@ -146,6 +146,9 @@ def _takes(values: Sequence[Any]) -> bool:
 
 def run_script(path: str, arguments: Sequence[str]) -> None:
     """Run a script as ``python path arguments`` does, within `patch_scipy`."""
+    if not os.path.isfile(path):
+        sys.stderr.write(f"hetero-la: there is no file {path}\n")
+        sys.exit(2)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # Ctrl-C is the script's
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGINT, signal.default_int_handler)

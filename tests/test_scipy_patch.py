@@ -20,7 +20,7 @@ from numpy.linalg import LinAlgError
 
 import hetero_la
 from hetero_la import LUFactors
-from hetero_la.scipy_patch import OURS
+from hetero_la.scipy_patch import OURS, run_script
 from tests.support import positive, random
 
 THEIRS = {name: getattr(scipy.linalg, name) for name in OURS}
@@ -217,3 +217,9 @@ def test_a_script_runs_as_by_python_itself(tmp_path: Path) -> None:
     )  # fmt: skip
     assert ran.stdout.splitlines() == ["LUFactors lu --n=3 neighbour __main__", "True"], ran.stderr
     assert ran.returncode == 7
+
+
+def test_a_script_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run_script("missing.py", [])
+    assert capsys.readouterr().err == "hetero-la: there is no file missing.py\n"
