@@ -238,7 +238,7 @@ class _Collapsed:
         name, _ = self._unit()
         legend.note(
             f"{each} of one kernel on one worker. Heights and figures: predicted time, in {name}; "
-            f"the highest is {in_seconds(self.longest)}. Black line under it: on the critical path."
+            f"the highest is {in_seconds(self.longest)}. Line under it: on the critical path."
         )
         if self.bins <= _EDGES:
             legend.note("Arrows: data for the next step, and panels that travel to other workers.")

@@ -179,9 +179,12 @@ class Player {
     const about = this.at("chosen");
     about.replaceChildren();
     if (box !== null) {
-      about.append(boxText(this.run, box), " ");
+      about.append(boxText(this.run, box));
       const task = this.run.boxTask[box];
-      if (task >= 0) element("a", "its task and tiles", about).href = `#task=${task}`;
+      if (task >= 0) {
+        about.append("; ");
+        element("a", "its task and tiles", about).href = `#task=${task}`;
+      }
     }
     this.redraw();
   }
