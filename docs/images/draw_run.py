@@ -1,4 +1,4 @@
-"""Draw the picture of the README: the task graph of an LU factorization, and below it its timeline.
+"""Draw the picture of the README: the task graph of an LU factorization, and beside it its timeline.
 
 python docs/images/draw_run.py
 """
@@ -15,23 +15,23 @@ import hetero_la
 
 N, NB = 1200, 300
 REPEATS = 7
-WIDTH = 1000  # of the picture; wider ones are scaled down
+HEIGHT = 520  # of both halves
 SIZE = re.compile(r'<svg[^>]*? width="([\d.]+)[a-z]*" height="([\d.]+)[a-z]*"')
 
 
-def stacked(pictures: list[str]) -> str:
-    """Return one SVG with others below each other."""
-    parts, below = [], 0.0
+def side_by_side(pictures: list[str]) -> str:
+    """Return one SVG with others in a row, of one height."""
+    parts, right = [], 0.0
     for picture in pictures:
         size = SIZE.search(picture)
         assert size is not None
         width, height = map(float, size.groups())
-        inner = picture[picture.index("<svg") :].replace("<svg", f'<svg y="{below:.0f}"', 1)
-        scale = min(1.0, WIDTH / width)
-        scaled = f' width="{scale * width:.0f}" height="{scale * height:.0f}"'
+        width *= HEIGHT / height
+        inner = picture[picture.index("<svg") :].replace("<svg", f'<svg x="{right:.0f}"', 1)
+        scaled = f' width="{width:.0f}" height="{HEIGHT}"'
         parts.append(re.sub(r' width="[^"]*" height="[^"]*"', scaled, inner, count=1))
-        below += scale * height + 10
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {below:.0f}">\n'
+        right += width
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {right:.0f} {HEIGHT}">\n'
     background = '<rect width="100%" height="100%" fill="white"/>\n'
     return head + background + "\n".join(parts) + "</svg>\n"
 
@@ -52,7 +52,7 @@ def main() -> None:
         files = [Path(path) / "graph.svg", Path(path) / "timeline.svg"]
         factors.plan.draw(files[0])
         best.write(files[1])
-        text = stacked([file.read_text(encoding="utf-8") for file in files])
+        text = side_by_side([file.read_text(encoding="utf-8") for file in files])
     (Path(__file__).parent / "run.svg").write_text(text, encoding="utf-8")
 
 
