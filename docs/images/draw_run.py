@@ -1,4 +1,4 @@
-"""Draw the picture of the README: the task graph of an LU factorization, and beside it its timeline.
+"""Draw the picture of the README: the task graph of an LU factorization beside its timeline.
 
 python docs/images/draw_run.py
 """
