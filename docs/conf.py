@@ -60,6 +60,7 @@ sphinx_gallery_conf: dict[str, Any] = {
     "within_subsection_order": "FileNameSortKey",
     "abort_on_example_error": True,
     "min_reported_time": 60,
+    "write_computation_times": False,  # its pages load scripts from a network
     "show_memory": False,
     "show_signature": False,
     "remove_config_comments": True,
