@@ -193,7 +193,7 @@ def test_what_there_is_one_of_is_in_the_singular() -> None:
     for one in ("graph: 1 task,", "critical path: 1 task,", ": 1 tile column,"):
         assert one in text
     made = hetero_la.plan("explicit_q", (8, 8), nrhs=1).explain()
-    assert made.startswith("qr with Q of a 8 x 8 float64 matrix with 1 column made\n")
+    assert made.startswith("qr with Q of an 8 x 8 float64 matrix with 1 column made\n")
 
 
 #: What each routine takes: rows, columns, right-hand sides; and its operations at this size.

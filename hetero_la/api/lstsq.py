@@ -33,6 +33,7 @@ from hetero_la.numerics.triangle_lstsq import require_convergence, square_lstsq,
 from hetero_la.planning.decisions import Problem
 from hetero_la.planning.options import Precision, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
+from hetero_la.tiles.arrays.counted import a_matrix
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
 from hetero_la.tiles.kernels.cpu.lapack import gelsd
 from hetero_la.tiles.kernels.gpu_libraries.finite import is_finite
@@ -273,7 +274,7 @@ def lstsq(
         a, b, cond, False, check_finite, lapack_driver, precision, client=client, **options
     )
     (m, n), judge = np.shape(a), partial(_judge, a, b, x, rank, s, rcond)
-    title = f"least squares of a {m} x {n} {x.dtype.name} matrix"
+    title = f"least squares of {a_matrix(m, n, x.dtype.name)}"
     return x, residues, rank, s, watch.report(title, Solution(x, run, judge))
 
 

@@ -15,6 +15,7 @@ from hetero_la.api.stacks import array_function, foreign_too
 from hetero_la.checks.array_types import Numbers, Stored
 from hetero_la.checks.inputs import as_columns_for, as_finite_array
 from hetero_la.numerics.triangles import upper_triangle
+from hetero_la.tiles.arrays.counted import a_matrix
 from hetero_la.tiles.arrays.transfer import (
     array_module,
     is_device_array,
@@ -204,7 +205,7 @@ class QRFactors(Factors[Stored, Stored]):
         m, n = self.shape
         if m < n:
             raise ValueError(
-                f"the QR factors of a {m} x {n} matrix cannot solve a "
+                f"the QR factors of {a_matrix(m, n)} cannot solve a "
                 "least-squares problem: use lstsq, which finds the solution of least norm"
             )
         b = as_columns_for(self.qr, as_finite_array(b, "b"), "factors")

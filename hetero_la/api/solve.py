@@ -87,6 +87,7 @@ from hetero_la.numerics.refinement import (
 )
 from hetero_la.planning.options import Pivoting, Precision, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
+from hetero_la.tiles.arrays.counted import a_matrix
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array
 from hetero_la.tiles.kernels.gpu_libraries.finite import is_finite, require_finite
 from hetero_la.tiles.kernels.gpu_libraries.substitution import Substitution
@@ -351,7 +352,7 @@ def solve(
 
 def _title(a: Any, found: Found) -> str:
     named = "" if found.structure is Structure.GENERAL else f", {found.structure}"
-    return f"solve of a {len(a)} x {len(a)} {a.dtype.name} matrix{named}"
+    return f"solve of {a_matrix(len(a), len(a), a.dtype.name)}{named}"
 
 
 def _solve_simple(a: Any, b: Any, found: Found, transposed: bool) -> Solution:

@@ -45,6 +45,7 @@ from hetero_la.mixed.prediction import full_products
 from hetero_la.numerics.triangle_lstsq import square_lstsq
 from hetero_la.planning.options import Precision
 from hetero_la.planning.plan import Plan
+from hetero_la.tiles.arrays.counted import a_matrix
 
 
 def lstsq(
@@ -90,7 +91,7 @@ def _lstsq_mixed(
     """Solve at once in mixed precision, or where that fails lazily in full precision."""
     began, (m, n) = time.perf_counter(), a.shape
     a, b = (with_checked_chunks(one, i, check_finite) for one, i in ((a, "a"), (b, "b")))
-    title = f"least squares of a {m} x {n} {a.dtype.name} matrix"
+    title = f"least squares of {a_matrix(m, n, a.dtype.name)}"
     full = {**options, **full_products(options)}
     tall = a if m >= n else a.T
     try:

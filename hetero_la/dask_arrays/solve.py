@@ -34,6 +34,7 @@ from hetero_la.mixed.fallback import LowerPrecisionError
 from hetero_la.mixed.precision import is_mixed, require_lower
 from hetero_la.mixed.prediction import full_products
 from hetero_la.planning.options import Pivoting, Precision
+from hetero_la.tiles.arrays.counted import a_matrix
 
 _TRIANGULAR = (Structure.UPPER, Structure.LOWER)
 #: Structures of which a run loads only a part of the matrix, or a matrix derived from it.
@@ -99,7 +100,7 @@ def _solve_mixed(
         general, rhs = structure if positive else Structure.GENERAL, as_two_dimensional(b)
         x = _solve(matrix, rhs, general, False, True, pivoted=pivoted, **full)
         x = x[:, 0] if b.ndim == 1 else x
-    title = f"solve of a {len(a)} x {len(a)} {a.dtype.name} matrix"
+    title = f"solve of {a_matrix(len(a), len(a), a.dtype.name)}"
     return x, report_of(title, began, plan, a.dtype, outcome, error)
 
 

@@ -24,7 +24,7 @@ from hetero_la.scheduler.machine.this_machine import current_profile
 from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes, workers_text
 from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.scheduler.probe.quick import machine_model
-from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.counted import a_matrix, counted
 from hetero_la.tiles.arrays.displayed import one_line
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.tile_sizes import TileSizes, clipped
@@ -52,8 +52,8 @@ class Problem(NamedTuple):
     @property
     def title(self) -> str:
         """What is computed."""
-        matrix = f"{self.m} x {self.n} {np.dtype(self.dtype).name} matrix"
-        return f"{title_of(self.routine)} of a {matrix}"
+        matrix = a_matrix(self.m, self.n, np.dtype(self.dtype).name)
+        return f"{title_of(self.routine)} of {matrix}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

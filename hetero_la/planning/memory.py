@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from hetero_la.tiles.arrays.counted import a_matrix
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 from hetero_la.tiles.kernels.device import KernelOptions
 from hetero_la.tiles.kernels.gpu.products import PARTS_BYTES
@@ -80,7 +81,7 @@ def require_room(
     if needed > free:
         where = "the host" if device == -1 else f"GPU {device}"
         error = InsufficientMemoryError(
-            f"{routine} of a {shape[0]} x {shape[1]} {np.dtype(dtype).name} matrix needs "
+            f"{routine} of {a_matrix(*shape[:2], np.dtype(dtype).name)} needs "
             f"{needed:,} bytes on {where}, which has {free:,}"
         )
         error.on_gpu = device != -1

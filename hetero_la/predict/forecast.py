@@ -13,7 +13,7 @@ from hetero_la.planning.memory import CHUNKS, kernel_elements
 from hetero_la.scheduler.graph.step_kernels import StepKernels, Tile
 from hetero_la.scheduler.machine.cluster_model import ClusterModel
 from hetero_la.scheduler.predict.at_scale import ScaledRun
-from hetero_la.tiles.arrays.counted import counted, in_bytes, in_seconds, in_units
+from hetero_la.tiles.arrays.counted import a_matrix, counted, in_bytes, in_seconds, in_units
 from hetero_la.tiles.arrays.displayed import as_html, one_line
 from hetero_la.tiles.kernels.device import KernelOptions
 from hetero_la.tiles.storage.layout import TileLayout
@@ -69,8 +69,8 @@ class Forecast:
     def title(self) -> str:
         """What is computed, and on what."""
         layout, gpus = self.layout, counted(self.gpus, "GPU")
-        matrix = f"{layout.m} x {layout.n} {self.dtype.name} matrix"
-        return f"{title_of(self.routine)} of a {matrix} on {gpus} of {self.machine.name}"
+        matrix = a_matrix(layout.m, layout.n, self.dtype.name)
+        return f"{title_of(self.routine)} of {matrix} on {gpus} of {self.machine.name}"
 
     @property
     def seconds(self) -> float:

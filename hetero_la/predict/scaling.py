@@ -19,7 +19,7 @@ from hetero_la.predict.forecast import Forecast
 from hetero_la.scheduler.machine.cluster_model import ClusterModel
 from hetero_la.scheduler.machine.machine_files import read_cluster
 from hetero_la.scheduler.predict.at_scale import simulate_at_scale
-from hetero_la.tiles.arrays.counted import counted, in_bytes
+from hetero_la.tiles.arrays.counted import a_matrix, counted, in_bytes
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.tile_sizes import TileSizes, clipped, tile_sizes
 
@@ -183,7 +183,7 @@ def strong_scaling(
     rows = [row for row in rows if anyway or row.fits]
     if not rows:
         raise ValueError(
-            f"a {shape[0]} x {shape[1]} matrix does not fit on "
+            f"{a_matrix(*shape)} does not fit on "
             f"{counted(gpus or found.gpus, 'GPU')} of {found.name} "
             f"with {in_bytes(found.memory)} each"
         )

@@ -16,6 +16,7 @@ from dask.sizeof import sizeof
 from hetero_la.scheduler.cluster.devices import current_worker, device_lock
 from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.local_storage import LocalStorage, Moves, Span, TeamStorage
+from hetero_la.tiles.arrays.counted import a_matrix
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError, StaleShardError
 from hetero_la.tiles.arrays.transfer import (
     array_module,
@@ -121,7 +122,7 @@ def new_array(job: Job, width: int, device: Device, on_gpu: bool) -> Array:
         free = min(free, worker.memory_manager.memory_limit or free)
     if needed > free:
         raise InsufficientMemoryError(
-            f"{job.name} of a {job.layout.m} x {job.layout.n} matrix needs {needed:,} bytes on "
+            f"{job.name} of {a_matrix(job.layout.m, job.layout.n)} needs {needed:,} bytes on "
             f"worker {device.name}, which has {free:,}"
         )
     with device.activate():

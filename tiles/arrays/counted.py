@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 #: Prefixes of units, for powers of 1000 from the first on.
 _PREFIXES, _LEAST = ("n", "µ", "m", "", "k", "M", "G", "T", "P", "E"), -3
@@ -17,6 +18,19 @@ def counted(number: int, thing: str) -> str:
     ('1 task', '0 tasks', '2 tile columns')
     """
     return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def a_matrix(m: int, n: int, of: Any = "") -> str:
+    """Return a matrix of that shape and dtype, with its article.
+
+    Examples
+    --------
+    >>> a_matrix(2, 3), a_matrix(80, 3, "float64"), a_matrix(1100, 2), a_matrix(11000, 2)
+    ('a 2 x 3 matrix', 'an 80 x 3 float64 matrix', 'a 1100 x 2 matrix', 'an 11000 x 2 matrix')
+    """
+    read = f"{m:,}".partition(",")[0]  # as eleven, or eleven thousand
+    vowel = read.startswith("8") or read in ("11", "18")
+    return f"{'an' if vowel else 'a'} {m} x {n} {f'{of} ' if of else ''}matrix"
 
 
 def in_units(value: float, unit: str) -> str:

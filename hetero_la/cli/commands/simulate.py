@@ -24,7 +24,7 @@ from hetero_la.predict.forecast import Forecast
 from hetero_la.predict.forecast_run import forecast_run, require_timeline
 from hetero_la.predict.tile_search import largest_size
 from hetero_la.scheduler.cluster.clients import client_at, worker_infos
-from hetero_la.tiles.arrays.counted import counted, in_bytes, in_seconds, in_units
+from hetero_la.tiles.arrays.counted import a_matrix, counted, in_bytes, in_seconds, in_units
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 from hetero_la.tiles.storage.layout import TileLayout
 
@@ -164,7 +164,7 @@ def _simulate_cluster(args: argparse.Namespace, shape: tuple[int, int]) -> int:
 def _memory_message(found: Forecast) -> str:
     layout, gpus = found.layout, counted(found.gpus, "GPU")
     return (
-        f"{found.routine} of a {layout.m} x {layout.n} {found.dtype.name} matrix does not fit on "
+        f"{found.routine} of {a_matrix(layout.m, layout.n, found.dtype.name)} does not fit on "
         f"{gpus} of {found.machine.name}: the fullest needs {in_bytes(found.memory)}, and has "
         f"{in_bytes(found.machine.memory)}"
     )

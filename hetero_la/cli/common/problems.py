@@ -15,6 +15,7 @@ from hetero_la.cli.common.command_table import COMMANDS
 from hetero_la.io import files
 from hetero_la.io.formats import require_memory
 from hetero_la.testing import matrices
+from hetero_la.tiles.arrays.counted import a_matrix
 from hetero_la.tiles.kernels.gpu_libraries.finite import require_finite
 
 
@@ -26,7 +27,7 @@ def generate(args: argparse.Namespace, *, overwrite: bool = False) -> MatrixProb
 
     def matrix(kind: str, m: int, n: int, seed: int, cond: float | None = None) -> NDArray:
         size = m * n * np.dtype(dtype).itemsize
-        require_memory(copies * size, f"a run on a {m} x {n} {dtype} matrix")
+        require_memory(copies * size, f"a run on {a_matrix(m, n, dtype)}")
         return matrices.generate(kind, m, n, dtype=dtype, seed=seed, cond=cond)
 
     kind, b = args.kind or routine.kind, None
