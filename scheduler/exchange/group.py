@@ -121,7 +121,10 @@ class RunGroup:
             return
         self._contacts, self._senders = contacts, [link_to(contact.link) for contact in contacts]
         watched = [sender.name for sender in self._senders if sender is not None]
-        endpoint().subscribe(self._topic, self._receive, self._lose, watched)
+        try:
+            endpoint().subscribe(self._topic, self._receive, self._lose, watched)
+        except ValueError:  # Dask has opened a shard again whose run has ended here, for a loss
+            raise LinkLostError("a worker of this run was lost before all had met") from None
         row = sorted(range(len(contacts)), key=lambda w: (contacts[w].process, w))
         place = row.index(self.worker)
         if place:
