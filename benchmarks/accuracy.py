@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,13 +38,19 @@ class Row(NamedTuple):
     error: float  #: max |x - x*| / max |x*|
 
 
-def problem(kind: str, n: int, xp: Any) -> tuple[Any, Any, Any]:
+@lru_cache(maxsize=2)  # a matrix of given condition takes longer than its factorization
+def host_problem(kind: str, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return A, B and X with A X = B exactly."""
     a = np.round(generate(kind, n, cond=COND) * GRID) / GRID
     if kind == "spd":
         a = np.tril(a) + np.tril(a, -1).T
     x = np.random.default_rng(n).choice([-1.0, 1.0], (n, 1))
-    return xp.asarray(np.asfortranarray(a)), xp.asarray(a @ x), xp.asarray(x)
+    return np.asfortranarray(a), a @ x, x
+
+
+def problem(kind: str, n: int, xp: Any) -> tuple[Any, Any, Any]:
+    """Return a problem's arrays where `xp` has them, for the caller alone."""
+    return tuple(xp.array(array, order="F") for array in host_problem(kind, n))
 
 
 def error_of(found: Any, x: Any) -> float:

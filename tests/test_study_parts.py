@@ -47,6 +47,7 @@ from hetero_la.studies.common.study import StudyRun
 from hetero_la.studies.common.symptoms import symptoms
 from hetero_la.studies.factorizations.problems import FACTORIZATIONS
 from hetero_la.studies.factorizations.runs import ClusterRuns, ResidentRuns
+from hetero_la.studies.factorizations.verification import verify
 from hetero_la.testing.matrices import generate
 
 
@@ -218,11 +219,11 @@ def test_alpha_of_copies_in_a_row_is_told_from_that_of_single_ones() -> None:
 def test_all_factor_in_place_and_wrong_factors_are_noticed(problem: Any) -> None:
     for who, one in energy._on_cpu(problem, 60).items():
         one.warm_up(who)
-        energy.verify(who, problem.routine, one._given, one._a)
+        verify(who, problem.routine, one._given, one._a)
         one._a[50, 40] += 1e-3  # no part of U or R
         one._a[40, 50] += 1e-3  # no part of L
         with pytest.raises(AssertionError, match=who):
-            energy.verify(who, problem.routine, one._given, one._a)
+            verify(who, problem.routine, one._given, one._a)
 
 
 def test_net_joules_are_without_the_power_before_the_runs() -> None:
@@ -428,13 +429,14 @@ def test_factors_without_a_part_are_compared() -> None:
 def test_the_program_and_the_library_are_checked_for_their_factors(who: str) -> None:
     runs = ResidentRuns(FACTORIZATIONS["cholesky"], 60, gpu=False)
     reference = cholesky_variants._reference(runs)
-    run: Any = cholesky_variants._by_library
+    check = partial(cholesky_variants._check, reference=reference)
+    run: Any = partial(cholesky_variants._by_library, runs, reference)
     if who == "program":
-        run = partial(cholesky_variants._by_program, plan=runs.plan(nb=20))
-    assert run(runs, reference=reference) > 0
+        run = partial(runs.seconds, runs.plan(nb=20), matrix_of=runs.plan(), check=check)
+    assert run() > 0
     reference[50, 3] += 1e-3
     with pytest.raises(AssertionError, match="factors are off by"):
-        run(runs, reference=reference)
+        run()
 
 
 def test_all_who_factor_in_place_agree_whether_rows_are_shuffled_or_not() -> None:

@@ -26,11 +26,9 @@ import scipy.linalg
 
 from hetero_la.algorithms.cholesky import cholesky_tasks
 from hetero_la.cli.main import main
-from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.graph.task_graph import Granularity, TaskGraph
 from hetero_la.scheduler.graph.tasks import Task
-from hetero_la.scheduler.run.inline import run_in_order, run_inline
-from hetero_la.scheduler.run.runner import Runner
+from hetero_la.scheduler.run.inline import run_in_order
 from hetero_la.studies.common.columns import SECONDS, WORD, number, rate
 from hetero_la.studies.common.plots import finish, line, panels
 from hetero_la.studies.common.study import (
@@ -123,17 +121,6 @@ def _check(found: Any, reference: Any) -> None:
         raise AssertionError(f"factors are off by {float(difference):.1e} of the largest entry")
 
 
-def _by_program(runs: ResidentRuns, plan: Plan, reference: Any) -> float:
-    """Return the seconds of a plan's program; raise if the factor is wrong."""
-    # The storage is that of the plan by default: random matrices depend on their tiles.
-    job, storage = plan.job(), runs.storage(runs.plan())
-    a, _ = storage.home(runs.device, runs.n)
-    with runs.device.activate():
-        seconds = seconds_of(lambda: run_inline(Runner(job, 0, runs.device, storage)))
-    _check(a, reference)
-    return seconds
-
-
 def _by_library(runs: ResidentRuns, reference: Any) -> float:
     """Return the seconds of LAPACK or cuSOLVER, in place; raise if the factor is wrong."""
     a = _fresh(runs)
@@ -187,7 +174,10 @@ def measure(run: StudyRun) -> Iterator[Row]:
                 graph = cholesky_tasks(TileLayout(n, n, nb), granularity)
                 order = order_of(graph, key)
                 timed[name, granularity] = partial(_in_order, runs, graph, order, reference)
-            timed[PROGRAM, "wide"] = partial(_by_program, runs, plan, reference)
+            check = partial(_check, reference=reference)
+            # Random matrices depend on tiles: those of the plan by default, as in `_fresh`.
+            program = partial(runs.seconds, plan, matrix_of=runs.plan(), check=check)
+            timed[PROGRAM, "wide"] = program
             timed[LIBRARY, ""] = partial(_by_library, runs, reference)
             if gpu and n <= MOST:
                 timed[FUSED, ""] = partial(_in_one_kernel, runs, reference)

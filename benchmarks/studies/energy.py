@@ -17,9 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import scipy.linalg
-
 import hetero_la
 from hetero_la.accuracy.energy import Meter, nvml_counters, rapl_counters
 from hetero_la.cli.main import main
@@ -36,15 +33,13 @@ from hetero_la.studies.common.study import (
     values_of,
 )
 from hetero_la.studies.common.timing import spread
-from hetero_la.studies.factorizations.peers import seconds_of
+from hetero_la.studies.factorizations.peers import lapack_factor, seconds_of
 from hetero_la.studies.factorizations.problems import FACTORIZATIONS, Factorization
 from hetero_la.studies.factorizations.runs import cores_alone, free_gpus
-from hetero_la.tiles.arrays.transfer import array_module
+from hetero_la.studies.factorizations.verification import verify
 
 FACTOR, COPY = "factor", "copy"
 BEFORE, AFTER = "idle before", "idle after"
-#: Errors of products with random vectors, in ulps for each row, that rounding does not explain.
-_FAR = 100
 
 
 def counters_of(run: StudyRun) -> dict[str, Joules]:
@@ -59,50 +54,6 @@ def counters_of(run: StudyRun) -> dict[str, Joules]:
         run.leave_out(f"energy of the {place}: its counter is not readable")
         del places[place]
     return {place: Meter(counters).total for place, counters in places.items()}
-
-
-def lapack_factor(routine: str, a: np.ndarray, *, overwrite: bool) -> tuple[Any, ...]:
-    """Factor by LAPACK as SciPy has it, without a check for NaNs; return packed factors first.
-
-    SciPy's `qr` would also copy R out of them, which the others do not.
-
-    Examples
-    --------
-    >>> a = np.array([[4.0, 2.0], [2.0, 5.0]], order="F")
-    >>> lapack_factor("cholesky", a, overwrite=True)[0] is a
-    True
-    """
-    if routine == "lu":
-        return scipy.linalg.lu_factor(a, overwrite_a=overwrite, check_finite=False)
-    if routine == "cholesky":
-        return scipy.linalg.cho_factor(a, lower=True, overwrite_a=overwrite, check_finite=False)
-    geqrf, size = scipy.linalg.get_lapack_funcs(("geqrf", "geqrf_lwork"), (a,))
-    work = int(size(*a.shape)[0])
-    return geqrf(a, lwork=work, overwrite_a=overwrite)
-
-
-def verify(who: str, routine: str, a: Any, packed: Any) -> None:
-    """Raise AssertionError unless packed factors of a matrix give its products with a vector.
-
-    Products are A x for Cholesky, of which the lower triangle counts, and A^T A x for the others,
-    which needs neither pivots nor Q.
-    """
-    xp = array_module(a)
-    x = xp.asarray(np.random.default_rng(0).standard_normal(len(a)))
-    if routine == "cholesky":
-        lower, true = xp.tril(packed), xp.tril(a) @ x + xp.tril(a, -1).T @ x
-        found = lower @ (lower.T @ x)
-    else:
-        upper, true = xp.triu(packed), a.T @ (a @ x)
-        product = upper @ x
-        if routine == "lu":
-            lower = xp.tril(packed, -1)  # and a diagonal of ones
-            product = product + lower @ product
-            product = product + lower.T @ product
-        found = upper.T @ product
-    error = float(xp.linalg.norm(found - true) / xp.linalg.norm(true))
-    far = _FAR * len(a) * np.finfo(np.float64).eps
-    assert error <= far, f"{routine}, {who}: products with the factors are off by {error:.1e}"
 
 
 class RepeatedRuns:

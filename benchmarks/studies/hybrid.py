@@ -39,11 +39,11 @@ from hetero_la.studies.common.study import (
     values_of,
 )
 from hetero_la.studies.common.timing import spread
-from hetero_la.studies.energy import lapack_factor, verify
-from hetero_la.studies.factorizations.peers import seconds_of
+from hetero_la.studies.factorizations.peers import lapack_factor, seconds_of
 from hetero_la.studies.factorizations.problems import FACTORIZATIONS, Factorization
 from hetero_la.studies.factorizations.runs import Timed, free_gpus, seconds_in_turns
 from hetero_la.studies.factorizations.update_rate import update_rate
+from hetero_la.studies.factorizations.verification import verify
 from hetero_la.tiles.arrays.counted import counted, in_units
 from hetero_la.tiles.arrays.transfer import to_host
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, usable_cores

@@ -296,6 +296,7 @@ def _inputs(run: StudyRun, place: ArraysPlace) -> Iterator[Row]:
 def _both_orders(
     run: StudyRun, place: ArraysPlace, client: hetero_la.Cluster | None
 ) -> Iterator[Row]:
+    """Time `lu_factor` of column-major and row-major arrays; compare their factors."""
     for n in run.sizes[f"{place.name} orders"]:
         run.report(f"lu_factor, {place.name}, n = {n}")
         timed: dict[str, Callable[[], float]] = {}

@@ -34,8 +34,7 @@ import hetero_la
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.cli.main import main
 from hetero_la.planning.plan import Plan
-from hetero_la.scheduler.run.inline import run_in_order, run_inline
-from hetero_la.scheduler.run.runner import Runner
+from hetero_la.scheduler.run.inline import run_in_order
 from hetero_la.studies.common.columns import SECONDS, WORD, number
 from hetero_la.studies.common.plots import finish, line, panels, shared_legend
 from hetero_la.studies.common.study import (
@@ -47,7 +46,7 @@ from hetero_la.studies.common.study import (
     rows_of,
     values_of,
 )
-from hetero_la.studies.common.timing import Call, spread
+from hetero_la.studies.common.timing import spread
 from hetero_la.studies.factorizations import ablation
 from hetero_la.studies.factorizations.peers import seconds_of
 from hetero_la.studies.factorizations.problems import FACTORIZATIONS, Factorization
@@ -60,7 +59,6 @@ from hetero_la.studies.factorizations.runs import (
 )
 from hetero_la.tiles.arrays.transfer import array_module
 from hetero_la.tiles.kernels.device import Device
-from hetero_la.tiles.storage.shard import Storage
 
 ALL, TWO_LEVELS = "nothing", "two levels"
 COLUMNS, ROWS = "column-major input", "row-major input"
@@ -69,18 +67,6 @@ _PAIRS = {TWO_LEVELS: (ALL, TWO_LEVELS), COLUMNS: (ROWS, COLUMNS)}
 #: Largest order of matrices whose factors are compared, and their largest relative difference:
 #: those of other tiles differ, as random matrices magnify rounding errors by their condition.
 _COMPARED, _LIMIT = 2048, 1e-6
-
-
-def _program(plan: Plan, device: Device, storage: Storage, a: Any) -> Call:
-    """Return what runs a plan's program."""
-    job = plan.job()
-    return lambda: run_inline(Runner(job, 0, device, storage))
-
-
-def _column_by_column(plan: Plan, device: Device, storage: Storage, a: Any) -> Call:
-    """Return what runs a plan's tasks, each one call, in the graph's order."""
-    graph, options = ROUTINES[plan.routine].tasks(plan.layout), plan.options.kernel
-    return lambda: run_in_order(graph, range(len(graph.tasks)), a, device, options)
 
 
 class Contenders:
@@ -107,7 +93,7 @@ class Contenders:
             single = ablation.SingleQueueGpu(0, runs.device.name)
             found["overlap of queues"] = partial(self.seconds, plan, device=single)
         else:
-            found["wide calls"] = partial(self.seconds, plan, how=_column_by_column)
+            found["wide calls"] = partial(self._column_by_column, plan)
         if not isinstance(plan.nb, int):
             found["tiles of several sizes"] = partial(self.seconds, runs.plan(nb=plan.nb[0]))
         return found | (self._of_lu() if runs.problem.routine == "lu" else {})
@@ -132,16 +118,17 @@ class Contenders:
         with changed():
             return self.seconds(self.plan)
 
-    def seconds(
-        self, plan: Plan, device: Device | None = None, how: Callable[..., Call] | None = None
-    ) -> float:
-        """Return the seconds of a plan's program, or of another way to run it; compare factors."""
-        # That of one plan for all: random matrices depend on the tiles that they are made for.
-        device, storage = device or self.runs.device, self.runs.storage(self.plan)
-        a, _ = storage.home(device, self.runs.n)
-        run = (how or _program)(plan, device, storage, a)
+    def seconds(self, plan: Plan, device: Device | None = None) -> float:
+        """Return the seconds of a plan's program; compare factors."""
+        return self.runs.seconds(plan, device, matrix_of=self.plan, check=self._compare)
+
+    def _column_by_column(self, plan: Plan) -> float:
+        """Return the seconds of a plan's tasks, each one call, in the graph's order."""
+        device, graph = self.runs.device, ROUTINES[plan.routine].tasks(plan.layout)
+        a, _ = self.runs.storage(self.plan).home(device, self.runs.n)
+        order, options = range(len(graph.tasks)), plan.options.kernel
         with device.activate():
-            seconds = seconds_of(run)
+            seconds = seconds_of(lambda: run_in_order(graph, order, a, device, options))
         self._compare(a)
         return seconds
 

@@ -211,7 +211,7 @@ def require_predicted_condition(held: HeldMatrix, lower: da.Array, client: Any) 
 
 
 def _predicted(held: HeldMatrix, lower: da.Array, client: Any) -> float:
-    """Foretell the condition number, of Hermitian matrices in the same way as of others."""
+    """Predict the condition number, of Hermitian matrices in the same way as of others."""
     n = lower.shape[1]
     if n < FEWEST_COLUMNS:
         return 1.0

@@ -31,8 +31,8 @@ from hetero_la.tiles.arrays.transfer import to_host
 FEW = 3
 #: Pivots that stand for them, in eps times the largest one and the square root of the order.
 _SMALL = 16.0
-#: Foretold condition number, in 1 / eps, from which on nothing is tried: it is often too small.
-_FORETOLD = 0.01
+#: Predicted condition number, in 1 / eps, from which on nothing is tried: it is often too small.
+_PREDICTED = 0.01
 #: Runs a factorization on a matrix that may be overwritten.
 Run = Callable[[Any], Result]
 
@@ -135,7 +135,7 @@ def require_condition(rcond: float, dtype: Any) -> None:
 
 def require_predicted(condition: float, dtype: Any) -> None:
     """Give up if the pivots of some columns say that the whole matrix is ill-conditioned."""
-    if condition * float(np.finfo(dtype).eps) > _FORETOLD:
+    if condition * float(np.finfo(dtype).eps) > _PREDICTED:
         give_up(f"pivots of some columns suggest a condition number of about {condition:.0e}")
 
 

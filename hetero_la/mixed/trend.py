@@ -21,7 +21,7 @@ _POWER, _POWER_DEFINITE = 2.2, 1.5
 
 
 def predicted_condition(a: Any) -> float:
-    """Foretell the condition number of A from the pivots of LU of every eighth column.
+    """Predict the condition number of A from the pivots of LU of every eighth column.
 
     Pivots whose logarithms fall along a line, as with graded singular values, are taken to go on
     so.  A few singular values that are far smaller than all others are not seen.  That takes a
@@ -51,7 +51,7 @@ def some_columns(a: Any) -> Any:
 
 
 def predicted_condition_definite(a: Any) -> float:
-    """Foretell it of a Hermitian matrix, by Cholesky of every fourth row and column.
+    """Predict it of a Hermitian matrix, by Cholesky of every fourth row and column.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def predicted_condition_definite(a: Any) -> float:
 
 
 def condition_by_pivots(pivots: Any, n: int) -> float:
-    """Foretell the condition number of a matrix of n columns from the pivots of some of them."""
+    """Predict the condition number of a matrix of n columns from the pivots of some of them."""
     return _predicted(abs(to_host(pivots)), n) ** _POWER
 
 

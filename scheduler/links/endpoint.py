@@ -129,9 +129,9 @@ class Endpoint:
         Raises
         ------
         LinkLostError
-            If one that is to be watched cannot be reached.
+            If one that is to be watched cannot be reached, or the topic is over.
         ValueError
-            If there has been a subscriber before.
+            If there is a subscriber.
         """
         watched = [self.connect(name) for name in watch]
         self._topics.subscribe(topic, on_message, on_lost, [peer.name for peer in watched])

@@ -98,8 +98,10 @@ class Topics:
     ) -> None:
         """Enter a subscriber; `serve` gives it what has come before."""
         with self._lock:
+            if name in self._ended:
+                raise LinkLostError(f"{name!r} is over: what came after its end has been dropped")
             topic = self._topics.setdefault(name, Topic())
-            if topic.on_message is not None or name in self._ended:
+            if topic.on_message is not None:
                 raise ValueError(f"{name!r} has already been subscribed to")
             topic.on_message, topic.on_lost = on_message, on_lost
             topic.peers.update(peers)

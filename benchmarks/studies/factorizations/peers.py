@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 
 
 def seconds_of(run: Callable[[], Any]) -> float:
@@ -17,6 +18,26 @@ def seconds_of(run: Callable[[], Any]) -> float:
     began = time.perf_counter()
     run()
     return time.perf_counter() - began
+
+
+def lapack_factor(routine: str, a: np.ndarray, *, overwrite: bool) -> tuple[Any, ...]:
+    """Factor by LAPACK as SciPy has it, without a check for NaNs; return packed factors first.
+
+    SciPy's `qr` would also copy R out of them, which the others do not.
+
+    Examples
+    --------
+    >>> a = np.array([[4.0, 2.0], [2.0, 5.0]], order="F")
+    >>> lapack_factor("cholesky", a, overwrite=True)[0] is a
+    True
+    """
+    if routine == "lu":
+        return scipy.linalg.lu_factor(a, overwrite_a=overwrite, check_finite=False)
+    if routine == "cholesky":
+        return scipy.linalg.cho_factor(a, lower=True, overwrite_a=overwrite, check_finite=False)
+    geqrf, size = scipy.linalg.get_lapack_funcs(("geqrf", "geqrf_lwork"), (a,))
+    work = int(size(*a.shape)[0])
+    return geqrf(a, lwork=work, overwrite_a=overwrite)
 
 
 def _dask(function: Callable[[Any], Any], a: np.ndarray, chunk: int, blas_threads: int) -> float:

@@ -60,11 +60,31 @@ class ResidentRuns:
         routine = self.problem.routine
         return hetero_la.plan(routine, (self.n, self.n), self.dtype, workers=(worker,), **options)
 
-    def seconds(self, plan: Plan, device: Device | None = None) -> float:
-        """Run a plan, on another device object if one is given; return the seconds."""
-        device, job, storage = device or self.device, plan.job(), self.storage(plan)
+    def seconds(
+        self, plan: Plan, device: Device | None = None, *,
+        matrix_of: Plan | None = None, check: Callable[[Any], None] = lambda factors: None,
+    ) -> float:  # fmt: skip
+        """Run a plan; return the seconds.
+
+        Parameters
+        ----------
+        plan : Plan
+            What is run.
+        device : Device, optional
+            Another device object than that of these runs.
+        matrix_of : Plan, optional
+            The plan whose matrix is factored, for runs whose factors are compared: random matrices
+            depend on the tiles that they are made for.
+        check : callable, optional
+            Takes the factors, and raises if they are wrong.
+        """
+        device, job = device or self.device, plan.job()
+        storage = self.storage(matrix_of or plan)
+        a, _ = storage.home(device, self.n)
         with device.activate():
-            return seconds_of(lambda: run_inline(Runner(job, 0, device, storage)))
+            seconds = seconds_of(lambda: run_inline(Runner(job, 0, device, storage)))
+        check(a)
+        return seconds
 
     def factors(self, plan: Plan) -> tuple[Any, Outcome]:
         """Run a plan on the CPU; return the array that holds the factors, and the outcome."""
