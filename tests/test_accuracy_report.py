@@ -22,7 +22,7 @@ import hetero_la
 from hetero_la import AccuracyReport, Cluster, cho_factor, lstsq, lu_factor, qr_factor, solve
 from hetero_la.accuracy import energy
 from hetero_la.accuracy.energy import nvml_counters, rapl_counters, start_meter
-from hetero_la.accuracy.factored import QRFactored
+from hetero_la.accuracy.factored import CholeskyFactored, LUFactored, QRFactored
 from hetero_la.accuracy.histogram import Histogram
 from hetero_la.accuracy.residuals import componentwise_errors, residual_and_moduli
 from hetero_la.cli.main import main
@@ -262,6 +262,43 @@ def test_inverses_given_up_are_those_that_the_kernels_gave_up(
     assert lu_factor(a).report().inverses == 0  # one call of LAPACK's
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("nb", [256, 300])
+def test_inverses_given_up_on_a_gpu_are_those_of_the_same_factors_on_the_host(nb: int) -> None:
+    import cupy
+
+    n, found = 1500, []
+    graded = random(n) * np.logspace(0, -2, n)[:, None]  # tiles of L with large inverses
+    for bound in (0.0, 30.0, 1e9):
+        how: Any = {"nb": nb, "coarse": None, "inverse_bound": bound}
+        for a in (graded, graded[:, :1000]):
+            lu = lu_factor(cupy.asarray(a), **how)
+            there = LUFactored(lu.lu, lu._report, lu.piv)
+            found.append(there.inverses())
+            assert LUFactored(host(lu.lu), lu._report, lu.piv).inverses() == found[-1]
+        c = cho_factor(cupy.asarray(positive(n)), lower=True, **how)
+        found.append(CholeskyFactored(c.c, c._report).inverses())
+        assert CholeskyFactored(host(c.c), c._report).inverses() == found[-1]
+    assert all(lost == steps > 0 for steps, lost in found[:3])
+    assert all(lost == 0 for _, lost in found[-3:])
+
+
+@pytest.mark.gpu
+def test_a_report_of_a_solution_on_a_gpu_says_what_its_factors_say() -> None:
+    import cupy
+
+    for kind, how in (("svd", {}), ("spd", {"assume_a": "pos", "lower": True})):
+        a = cupy.asarray(generate(kind, 1500, cond=1e4))
+        b = cupy.asarray(random(1500, 2))
+        x, report = solve(a, b, report=True, **how)
+        factors: Any = cho_factor(a, lower=True) if how else lu_factor(a)
+        again = factors.report(a, b, x)
+        assert again.componentwise_error == report.componentwise_error
+        assert again.forward_error == pytest.approx(report.forward_error, rel=0.5)
+        assert again.rcond == pytest.approx(report.rcond, rel=0.5)
+        assert (again.inverses, again.growth) == (report.inverses, report.growth)
+
+
 def test_steps_of_refinement_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     def twice(a: Any, anorm: float, again: Any, b: Any, x: Any) -> Any:
         return x + again(b - a @ x) * 0 + again(b - a @ x) * 0
@@ -493,6 +530,7 @@ def test_counters_of_energy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         nvmlDeviceGetTotalEnergyConsumption=set_to(lambda: next(counts)),
     )  # fmt: skip
     monkeypatch.setattr(energy, "_nvml", lambda: fake)
+    monkeypatch.setattr(energy, "_readable_counters", energy._readable_counters.__wrapped__)
     assert [name for name, _ in nvml_counters()] == ["GPU 0"]
     assert start_meter().joules()["GPU 0"] == 2.5
     counts = iter([1000, 1000, 3000])

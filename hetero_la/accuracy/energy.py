@@ -66,7 +66,12 @@ class Meter:
 
 def start_meter() -> Meter:
     """Start a meter of all counters of this machine that can be read."""
-    return Meter({**dict(rapl_counters()), **dict(nvml_counters())})
+    return Meter(_readable_counters())
+
+
+@functools.cache  # to look for them takes longer than to read them
+def _readable_counters() -> dict[str, Counter]:
+    return {**dict(rapl_counters()), **dict(nvml_counters())}
 
 
 def rapl_counters(folder: Path = _RAPL) -> Iterator[tuple[str, Counter]]:

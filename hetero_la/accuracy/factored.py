@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,8 @@ from hetero_la.tiles.kernels.gpu_libraries import norms
 from hetero_la.tiles.kernels.gpu_libraries.substitution import Substitution
 from hetero_la.tiles.storage.pivots import permutation
 
-#: Columns whose upper triangle is copied at once; on a GPU more, for few kernels.
-_BLOCK, _BLOCK_ON_GPU = 128, 2048
+#: Columns whose upper triangle is copied at once.
+_BLOCK = 128
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,29 @@ class FactoredMatrix(abc.ABC):
         The factors.
     run : Report
         Plan and timing of the factorization.
+    solver : Substitution or None
+        What solves with the factors of a square matrix on a GPU, if that is there already.
     """
 
     packed: Any
     run: Report
+    solver: Substitution | None = field(default=None, kw_only=True)
 
     #: Whether A is Hermitian, and given by its lower triangle.
     hermitian = False
+
+    #: What the factors are for a `Substitution`.
+    form = ""
+
+    @functools.cached_property
+    def substitution(self) -> Substitution | None:
+        """What solves with the factors, if they are on a GPU and of a square matrix."""
+        if self.solver or not (self.square and is_device_array(self.packed)):
+            return self.solver
+        return self._make_substitution()
+
+    def _make_substitution(self) -> Substitution:
+        return Substitution(self.packed, self.form)
 
     @property
     def square(self) -> bool:
@@ -110,6 +127,10 @@ class LUFactored(FactoredMatrix):
 
     piv: Any = None
     growth_seen: float | None = None
+    form = "lu"
+
+    def _make_substitution(self) -> Substitution:
+        return Substitution(self.packed, self.form, self.piv)
 
     def times(self, v: Any, *, adjoint: bool = False) -> Any:
         """Multiply by P^T L U, or by U^H L^H P."""
@@ -125,20 +146,14 @@ class LUFactored(FactoredMatrix):
         if not self.square:
             return None
         lu, anorm = self.packed, self.norm1(a)
-        factor = Substitution(lu, "lu", self.piv) if is_device_array(lu) else lu
-        return reciprocal_condition(anorm, factor, lu, None, "gecon")
+        return reciprocal_condition(anorm, self.substitution or lu, lu, None, "gecon")
 
     def growth(self, a: Any) -> float | None:
         """Return max |U| / max |A|; without pivoting, max |L| max |U| / max |A| of the run."""
         if self.growth_seen is not None or a is None:
             return self.growth_seen
-        most, largest = 0.0, largest_modulus(a)
-        step = _BLOCK_ON_GPU if is_device_array(a) else _BLOCK
-        for start in range(0, a.shape[1], step):
-            part = self.packed[: start + step, start : start + step]
-            tile = array_module(part).triu(part[start:])
-            most = max(most, largest_modulus(part[:start]), largest_modulus(tile))
-        return most / largest if largest else 1.0
+        largest = largest_modulus(a)
+        return _largest_of_upper(self.packed) / largest if largest else 1.0
 
     def inverses(self) -> tuple[int, int] | None:
         """Count inverses of tiles of L, which the kernels judge by their 1-norms."""
@@ -150,6 +165,7 @@ class CholeskyFactored(FactoredMatrix):
     """A = L L^H, from the lower triangle of `packed`."""
 
     hermitian = True
+    form = "cholesky"
 
     def times(self, v: Any, *, adjoint: bool = False) -> Any:
         """Multiply by L L^H."""
@@ -165,8 +181,7 @@ class CholeskyFactored(FactoredMatrix):
     def rcond(self, a: Any) -> float | None:
         """Estimate as ``xPOCON`` does."""
         c, anorm = self.packed, self.norm1(a)
-        factor = Substitution(c, "cholesky") if is_device_array(c) else c
-        return reciprocal_condition(anorm, factor, c, None, "pocon", uplo="L")
+        return reciprocal_condition(anorm, self.substitution or c, c, None, "pocon", uplo="L")
 
     def pivots(self) -> np.ndarray:
         """Return the pivots: the squares of L's diagonal."""
@@ -216,6 +231,17 @@ class QRFactored(FactoredMatrix):
         return probed_norm(self._q(self._q(v, adjoint=False), adjoint=True) - v)
 
 
+def _largest_of_upper(packed: Any) -> float:
+    """Return the largest modulus of an upper trapezoid."""
+    if is_device_array(packed):
+        return float(norms.largest_of_upper(packed))
+    most = 0.0
+    for start in range(0, packed.shape[1], _BLOCK):
+        part = packed[: start + _BLOCK, start : start + _BLOCK]
+        most = max(most, largest_modulus(part[:start]), largest_modulus(np.triu(part[start:])))
+    return most
+
+
 def _inverses(factored: FactoredMatrix, *, unit: bool) -> tuple[int, int]:
     """Count the tiles of L that the steps have inverted, and the inverses that were not used.
 
@@ -230,19 +256,24 @@ def _inverses(factored: FactoredMatrix, *, unit: bool) -> tuple[int, int]:
     for k in range(steps):
         start = layout.row(k)
         stop = min(start + layout.column_widths[k], layout.m)
-        sizes.append(_size_of_inverse(factored.packed[start:stop, start:stop], unit=unit))
+        sizes.append(_size_of_inverse(factored, start, stop, unit=unit))
     lost = sum(not to_host(size) <= bound for size in sizes)  # each is enqueued before one is read
     return steps, lost
 
 
-def _size_of_inverse(tile: Any, *, unit: bool) -> Any:
+def _size_of_inverse(factored: FactoredMatrix, start: int, stop: int, *, unit: bool) -> Any:
     """Return the 1-norm of a lower triangle's inverse, without unit diagonal times its own."""
-    if is_device_array(tile):
-        return norms.size_of_inverse(tile, unit=unit)
-    tile = np.asfortranarray(np.tril(tile))
-    if unit:
-        np.fill_diagonal(tile, 1)
-    size = 1.0 if unit else norm1(tile)
-    invert_lower(tile, b"LU" if unit else b"LN")
-    with np.errstate(all="ignore"):
-        return size * norm1(tile)
+    tile, solver = factored.packed[start:stop, start:stop], factored.substitution
+    if not is_device_array(tile):
+        tile = np.asfortranarray(np.tril(tile))
+        if unit:
+            np.fill_diagonal(tile, 1)
+        size = 1.0 if unit else norm1(tile)
+        invert_lower(tile, b"LU" if unit else b"LN")
+        with np.errstate(all="ignore"):
+            return np.float64(size * norm1(tile))
+    inverse = solver.inverse_of_tile("l", start, stop) if solver else None
+    if inverse is None:
+        inverse = norms.inverse_of_lower(tile, unit=unit)
+    found = norms.norm1(inverse)
+    return found if unit else found * norms.norm1(array_module(tile).tril(tile))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -236,19 +237,24 @@ class Solution(NamedTuple):
 
 
 class RunMeter:
-    """Seconds and joules from its creation on, for the report of what is solved meanwhile."""
+    """Seconds and joules from its creation on, for the report of what is solved meanwhile.
+
+    To read a GPU's counter takes milliseconds, in which another thread waits for it.
+    """
 
     def __init__(self) -> None:
-        self._meter, self._began = start_meter(), time.perf_counter()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="hetero-la-joules")
+        self._meter = self._thread.submit(start_meter)
+        self._began = time.perf_counter()
 
     def report(self, title: str, solved: Solution) -> AccuracyReport:
         """Stop, judge the solution, and return the report."""
         wait_for_writes(solved.x)
         stopped = time.perf_counter()
-        joules = self._meter.joules()
-        began = time.perf_counter()
-        facts = solved.judge()
+        with self._thread:
+            joules = self._thread.submit(lambda: self._meter.result().joules())
+            facts = solved.judge()
         return AccuracyReport(
-            title, solved.x.dtype.name, run=solved.run, joules=joules,
-            seconds=stopped - self._began, estimate_seconds=time.perf_counter() - began, **facts,
+            title, solved.x.dtype.name, run=solved.run, joules=joules.result(),
+            seconds=stopped - self._began, estimate_seconds=time.perf_counter() - stopped, **facts,
         )  # fmt: skip

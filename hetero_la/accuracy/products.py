@@ -8,10 +8,12 @@ import numpy as np
 
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array
 from hetero_la.tiles.kernels.cpu.lapack import product, triangle_product
+from hetero_la.tiles.kernels.gpu_libraries import norms
+from hetero_la.tiles.kernels.gpu_libraries.norms import Form
 
 #: Random columns from which a norm is estimated.
 PROBES = 4
-#: Columns of a triangle that are multiplied at once.
+#: Columns of a triangle on the host that are multiplied at once.
 _BLOCK = 512
 
 
@@ -35,7 +37,7 @@ def matrix_times(a: Any, v: Any) -> Any:
     return a @ v if is_device_array(a) or not a.size else product(a, v)
 
 
-def _is_whole(packed: Any) -> bool:
+def _is_square(packed: Any) -> bool:
     """Return whether BLAS can multiply by a triangle where it is, on the host."""
     m, n = packed.shape
     return bool(not is_device_array(packed) and m == n > 0 and packed.flags.forc)
@@ -78,15 +80,16 @@ def lower_times(packed: Any, v: Any, *, unit: bool, adjoint: bool = False) -> An
     >>> lower_times(packed, np.ones((3, 1)), unit=False, adjoint=True).T
     array([[6., 4.]])
     """
-    if _is_whole(packed):
+    if _is_square(packed):
         return triangle_product(packed, v, lower=True, unit=unit, adjoint=adjoint)
-    xp, (m, n) = array_module(packed), packed.shape
-    k = min(m, n)
-    found = xp.zeros((k if adjoint else m, v.shape[1]), v.dtype)
+    m, k = len(packed), min(packed.shape)
+    if is_device_array(packed):
+        return norms.product(packed[:, :k], v, Form("lower", "ones" if unit else "as is", adjoint))
+    found = np.zeros((k if adjoint else m, v.shape[1]), v.dtype)
     for start in range(0, k, _BLOCK):
         stop = min(start + _BLOCK, k)
         tile, below = packed[start:stop, start:stop], packed[stop:, start:stop]
-        tile = xp.tril(tile, -1) if unit else xp.tril(tile)
+        tile = np.tril(tile, -1) if unit else np.tril(tile)
         if adjoint:
             found[start:stop] += _adjoint_times(tile, v[start:stop])
             found[start:stop] += _adjoint_times(below, v[stop:])
@@ -107,15 +110,16 @@ def upper_times(packed: Any, v: Any, *, adjoint: bool = False) -> Any:
     >>> upper_times(packed, np.ones((2, 1))).T, upper_times(packed, np.ones((2, 1)), adjoint=True).T
     (array([[4., 2.]]), array([[2., 4.]]))
     """
-    if _is_whole(packed):
+    if _is_square(packed):
         return triangle_product(packed, v, lower=False, adjoint=adjoint)
-    xp, (m, n) = array_module(packed), packed.shape
-    k = min(m, n)
-    found = xp.zeros((n if adjoint else k, v.shape[1]), v.dtype)
+    n, k = packed.shape[1], min(packed.shape)
+    if is_device_array(packed):
+        return norms.product(packed[:k], v, Form("upper", adjoint=adjoint))
+    found = np.zeros((n if adjoint else k, v.shape[1]), v.dtype)
     for start in range(0, n, _BLOCK):
         stop, top = min(start + _BLOCK, n), min(start, k)
         end = min(stop, k)
-        above, tile = packed[:top, start:stop], xp.triu(packed[top:end, start:stop])
+        above, tile = packed[:top, start:stop], np.triu(packed[top:end, start:stop])
         if adjoint:
             found[start:stop] += _adjoint_times(above, v[:top])
             found[start:stop] += _adjoint_times(tile, v[top:end])

@@ -676,9 +676,8 @@ def _solve(
     matrix = a if lower else a.T
     rhs = None if rhs is None else turn(rhs)
     if rhs is not None and is_device_array(a) and how.get("client") is None:
-        x, result, rcond, anorm = _solve_on_device(matrix, rhs, **how)
-        judge = partial(_judge, result, matrix, anorm, rcond, x, rhs)
-        return Solution(turn(x), result.report, judge)
+        solved = _solve_on_device(matrix, rhs, **how)
+        return solved._replace(x=turn(solved.x))
     residency = Residency.CALLER if keep else Residency.NOBODY
     result = execute(routine, matrix, rhs, residency=residency, **how)
     if result.info:
@@ -711,22 +710,26 @@ def _solve_in_place(a: Any, b: Any, lower: bool, **how: Any) -> Solution:
     return Solution(x.conj() if turned else x, result.report, dict)
 
 
-def _judge(result: Result, a: Any, anorm: float, rcond: float | None, x: Any, b: Any) -> Facts:
-    """Judge a solution by the factors of a run."""
-    factored = CholeskyFactored(result.factors, result.report)
+def _judge(
+    result: Result, a: Any, anorm: float, rcond: float | None, x: Any, b: Any, fast: bool = False
+) -> Facts:
+    """Judge a solution by the factors of a run; if `fast`, with a GPU's fast substitution."""
+    solver = result.substitution("cholesky") if is_device_array(result.factors) else None
+    factored = CholeskyFactored(result.factors, result.report, solver=solver)
 
     def solve(b: Any, trans: int) -> Any:
+        if fast and solver:
+            return solver.solve(b)
         return solve_with_cholesky(result.factors, b, lower=True)
 
     solution = facts_of_solution(a, anorm, x, b, solve, hermitian=True)
     return {**facts_of_run(factored, None), "rcond": rcond, **solution}
 
 
-def _solve_on_device(a: Any, b: Any, **how: Any) -> tuple[Any, Result, float | None, float]:
+def _solve_on_device(a: Any, b: Any, **how: Any) -> Solution:
     """Factor and solve on the caller's GPU; if that is inaccurate, solve in the stable way.
 
-    What is not read is enqueued before the first wait, which is for `info`.  Return X, the result
-    of the run, 1 / condition, and the norm of A.
+    What is not read is enqueued before the first wait, which is for `info`.
     """
     anorm, result = hermitian_norm1(a), execute("cholesky", a, **how)
     if b.size:
@@ -736,9 +739,10 @@ def _solve_on_device(a: Any, b: Any, **how: Any) -> tuple[Any, Result, float | N
     if result.info:
         raise LinAlgError(not_positive_message(result.info))
     if not b.size:
-        return b, result, None, anorm
+        return Solution(b, result.report, lambda: {"judged": 0})
     rcond = reciprocal_condition(anorm, factor, x, None, "pocon")
     warn_ill_conditioned(rcond, a.dtype)
-    if not is_accurate(a, anorm, b, x, hermitian=True):
+    fast = is_accurate(a, anorm, b, x, hermitian=True)
+    if not fast:
         x = solve_with_cholesky(result.factors, b, lower=True)
-    return x, result, rcond, anorm
+    return Solution(x, result.report, partial(_judge, result, a, anorm, rcond, x, b, fast))

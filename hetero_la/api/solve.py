@@ -501,7 +501,8 @@ def _judge(
 
     Only with `stable` are the factors ones for which a GPU's fast substitution is inaccurate.
     """
-    factored = LUFactored(result.factors, result.report, result.piv, result.growth)
+    solver = result.substitution("lu") if is_device_array(result.factors) else None
+    factored = LUFactored(result.factors, result.report, result.piv, result.growth, solver=solver)
     facts = facts_of_run(factored, a) | {"rcond": rcond, "refinement_steps": steps.calls}
 
     def solve(b: Any, trans: int) -> Any:

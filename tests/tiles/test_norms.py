@@ -33,15 +33,23 @@ def arrays(a: np.ndarray) -> Iterator[Any]:
     yield there[::-1, ::-1].copy()[::-1, ::-1]
 
 
+def hermitian(a: np.ndarray) -> np.ndarray:
+    """The Hermitian matrix whose lower triangle is that of `a`, but for imaginary diagonals."""
+    below = np.tril(a, -1)
+    return below + below.conj().T + np.diag(a.diagonal().real)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_norms(dtype: str, shape: tuple[int, int]) -> None:
     a = random(*shape, dtype)
-    expected, lower = np.abs(a).sum(axis=0).max(), np.tril(a)
-    whole = lower + np.tril(a, -1).conj().T if shape[0] == shape[1] else None
+    expected = np.abs(a).sum(axis=0).max()
+    whole = hermitian(a) if shape[0] == shape[1] else None
     for there in arrays(a):
         assert float(norms.norm1(there)) == pytest.approx(expected, rel=1e-5)
         assert float(norms.largest_modulus(there)) == pytest.approx(np.abs(a).max(), rel=1e-6)
+        upper = float(norms.largest_of_upper(norms.by_columns(there)))
+        assert upper == pytest.approx(np.abs(np.triu(a)).max(), rel=1e-6)
         if whole is not None:
             found = float(norms.hermitian_norm1(there))
             assert found == pytest.approx(np.abs(whole).sum(axis=0).max(), rel=1e-5)
@@ -78,6 +86,10 @@ def test_norms_that_are_not_finite() -> None:
     a[60, 9] = np.nan
     assert np.isnan(float(norms.norm1(a)))
     assert np.isnan(float(norms.norm1(a.T)))
+    assert np.isnan(float(norms.largest_modulus(a)))
+    assert float(norms.largest_of_upper(a)) == np.inf  # of which the last rows are no part
+    a[9, 9] = np.nan
+    assert np.isnan(float(norms.largest_of_upper(a)))
 
 
 @pytest.mark.parametrize("n", [1, 5, 33, 1000, 1500])
@@ -86,9 +98,9 @@ def test_residuals(dtype: str, n: int) -> None:
     import cupy
 
     a, limit = random(n, n, dtype), 20 * n * np.finfo(dtype).eps
-    whole = np.tril(a) + np.tril(a, -1).conj().T
-    frame = cupy.zeros((n + 2, 7), dtype, order="F")
-    for columns in (1, 5):
+    whole = hermitian(a)
+    frame = cupy.zeros((n + 2, 11), dtype, order="F")
+    for columns in (1, 5, 9):
         b, x = random(n, columns, dtype), random(n, columns, dtype)
         frame[1:-1, 1 : 1 + columns] = cupy.asarray(x)
         for there in arrays(a):
@@ -101,6 +113,51 @@ def test_residuals(dtype: str, n: int) -> None:
                 assert np.abs(found - (b - a @ x)).max() < limit
                 found = norms.hermitian_residual(there, right, cupy.asarray(b)).get()
                 assert np.abs(found - (b - whole @ x)).max() < limit
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_residuals_with_what_their_rounding_is_measured_by(
+    dtype: str, shape: tuple[int, int]
+) -> None:
+    import cupy
+
+    a, (m, n), limit = random(*shape, dtype), shape, 20 * shape[1] * np.finfo(dtype).eps
+    matrices = [(a, False)]
+    if m == n:
+        matrices.append((hermitian(a), True))
+    for columns in (1, 2, 11):
+        b, x = random(m, columns, dtype), random(n, columns, dtype, seed=1)
+        right, given = cupy.asarray(x), cupy.asarray(b)
+        for there in arrays(a):
+            for matrix, half in matrices:
+                left, moduli = norms.residual_and_moduli(there, right, given, hermitian=half)
+                assert np.abs(left.get() - (b - matrix @ x)).max() < limit
+                sizes = np.abs(matrix) @ np.abs(x) + np.abs(b)
+                np.testing.assert_allclose(moduli.get(), sizes, rtol=limit)
+                assert left.flags.f_contiguous
+                assert (given == cupy.asarray(b)).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_products_of_triangles(dtype: str, shape: tuple[int, int]) -> None:
+    import cupy
+
+    a, one = random(*shape, dtype), np.eye(*shape, dtype=dtype)
+    for part, cut in (("whole", np.array), ("lower", np.tril), ("upper", np.triu)):
+        half = cut(a)
+        diagonals = {"as is": half * one, "real": (half * one).real, "ones": one, "zeros": 0 * one}
+        for diagonal, there in diagonals.items():
+            matrix = half - half * one + there
+            for adjoint in (False, True):
+                form, turned = norms.Form(part, diagonal, adjoint), matrix.conj().T  # type: ignore[arg-type]
+                expected = turned if adjoint else matrix
+                x = random(expected.shape[1], 4, dtype)
+                for given in arrays(a):
+                    found = norms.product(given, cupy.asarray(x), form).get()
+                    limit = 20 * max(shape) * np.finfo(dtype).eps
+                    assert np.abs(found - expected @ x).max() < limit
 
 
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (40, 40), (3000, 3000), (200, 600), (600, 200)])

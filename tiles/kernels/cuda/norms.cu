@@ -5,6 +5,7 @@
 #include "warp.cuh"
 
 constexpr int WARPS = 8, TILE = 32;  // blocks are of 32 x 8 threads
+constexpr int MOST = 8;              // columns of a product
 
 // Raise *largest, which is not negative, to x; NaN counts as larger than all numbers, as its bits
 // are.
@@ -92,6 +93,88 @@ extern "C" __global__ void backward_error(const Scalar* __restrict__ X, Index ld
     if (size != 0) raise(error, rest / size);
 }
 
+// What of a matrix counts: all, or a triangle; its diagonal as it is, its real part, ones or zeros.
+enum Part { WHOLE, LOWER, UPPER };
+enum Diagonal { AS_IS, REAL_PART, ONES, ZEROS };
+
+// The products of row i of a matrix, or of its conjugate, from column `first` to `last` by `step`,
+// with p columns of X, and those of their moduli.
+__device__ inline void multiply_row(const Scalar* __restrict__ row, Index right, int diagonal,
+                                    int conjugate, Index i, Index first, Index last, Index step,
+                                    const Scalar* __restrict__ X, Index ldx, int p,
+                                    Scalar (&sums)[MOST], double (&moduli)[MOST])
+{
+#pragma unroll 4
+    for (Index j = first; j < last; j += step) {
+        Scalar a = row[j * right];
+        if (conjugate) a = conj(a);
+        if (diagonal != AS_IS && i == j) {
+            a = make_scalar(diagonal == REAL_PART ? real(a) : REAL(diagonal == ONES));
+        }
+        const double size = modulus(a);
+#pragma unroll
+        for (int c = 0; c < MOST; c++) {
+            if (c >= p) break;
+            const Scalar x = X[j + c * ldx];
+            sums[c] = add_product(a, x, sums[c]);
+            moduli[c] = fma(size, modulus(x), moduli[c]);
+        }
+    }
+}
+
+// A X and |A| |X| for a part of A, or of its conjugate, and p <= MOST columns of X, as sums over
+// gridDim.y times `columns` of A: the sum k of row i and column c is at [(k p + c) m + i].  A warp
+// for a row if rows are contiguous, and otherwise a thread.
+extern "C" __global__ void products_and_moduli(const Scalar* __restrict__ A, Index down,
+                                               Index right, int part, int diagonal, int conjugate,
+                                               Index m, Index n, const Scalar* __restrict__ X,
+                                               Index ldx, int p, Index columns, Scalar* products,
+                                               double* sizes)
+{
+    const bool by_rows = right == 1 && down != 1;
+    const Index warp = Index(blockIdx.x) * WARPS + threadIdx.y;
+    const Index i = by_rows ? warp : warp * 32 + threadIdx.x;
+    if (i >= m) return;
+    Index first = blockIdx.y * columns, last = min(first + columns, n);
+    if (part == LOWER) last = min(last, i + 1);
+    if (part == UPPER) first = max(first, i);
+    Scalar sums[MOST];
+    double moduli[MOST];
+    for (int c = 0; c < MOST; c++) sums[c] = make_scalar(0), moduli[c] = 0;
+    if (by_rows) first += threadIdx.x;
+    multiply_row(A + i * down, right, diagonal, conjugate, i, first, last, by_rows ? 32 : 1, X, ldx,
+                 p, sums, moduli);
+#pragma unroll
+    for (int c = 0; c < MOST; c++) {
+        if (c >= p) break;
+        if (by_rows) {
+            sums[c] = warp_sum(sums[c]);
+            moduli[c] = warp_sum(moduli[c]);
+            if (threadIdx.x) continue;
+        }
+        const Index at = (Index(blockIdx.y) * p + c) * m + i;
+        products[at] = sums[c];
+        sizes[at] = moduli[c];
+    }
+}
+
+// *largest <- the largest modulus of the upper trapezoid of A, of m x n and column-major, where it
+// was 0; NaN counts as larger than all numbers.  A warp for a column.
+extern "C" __global__ void largest_of_upper(const Scalar* __restrict__ A, Index lda, Index m,
+                                            Index n, double* largest)
+{
+    const Index j = Index(blockIdx.x) * WARPS + threadIdx.y;
+    if (j >= n) return;
+    const Index rows = min(j + 1, m);
+    unsigned long long bits = 0;
+#pragma unroll 4
+    for (Index i = threadIdx.x; i < rows; i += 32) {
+        bits = max(bits, bits_of(modulus(A[i + j * lda])));
+    }
+    bits = warp_max(bits);
+    if (threadIdx.x == 0) atomicMax(reinterpret_cast<unsigned long long*>(largest), bits);
+}
+
 // w[j] <- 1 / ||x||_1 for column j of X, with a random sign.  A warp for a column.
 extern "C" __global__ void signed_weights(const Scalar* __restrict__ X, Index ldx, Index n,
                                           Scalar* w)
@@ -129,7 +212,10 @@ extern "C" __global__ void hermitian_columns(const Scalar* __restrict__ A, Index
     for (int k = threadIdx.y; k < TILE; k += WARPS) {
         const Index j = left + k;
         if (i >= n || j >= first + count) continue;
-        F[i + (j - first) * n] = i >= j ? below[k][threadIdx.x] : conj(above[threadIdx.x][k]);
+        const Scalar own = below[k][threadIdx.x];
+        F[i + (j - first) * n] = i > j    ? own
+                                 : i == j ? make_scalar(real(own))
+                                          : conj(above[threadIdx.x][k]);
     }
 }
 

@@ -44,6 +44,13 @@ __device__ inline double warp_sum(double x)
     return x;
 }
 
+#if COMPLEX
+__device__ inline Scalar warp_sum(Scalar x)
+{
+    return {REAL(warp_sum(double(x.re))), REAL(warp_sum(double(x.im)))};
+}
+#endif
+
 // The same on all its lanes.
 __device__ inline double warp_sum_on_all(double x)
 {

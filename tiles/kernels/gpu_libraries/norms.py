@@ -6,7 +6,8 @@ Results are arrays of the GPU without dimensions: kernels are only enqueued, unt
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,22 @@ _MOST_BLOCKS = 1024
 _COLUMNS_OF_A_BLOCK = 128
 #: Columns of a Hermitian matrix that are completed at once.
 _COLUMNS = 1024
+#: Columns of a product with moduli, and those of a column-major matrix that are added up by one
+#: thread for each row.
+_MOST_COLUMNS, _COLUMNS_OF_A_SUM = 8, 512
+_DIAGONALS = "as is", "real", "ones", "zeros"
+
+
+class Form(NamedTuple):
+    """What of a matrix is multiplied: all or a triangle, with what diagonal, or its adjoint."""
+
+    part: Literal["whole", "lower", "upper"] = "whole"
+    diagonal: Literal["as is", "real", "ones", "zeros"] = "as is"
+    adjoint: bool = False
+
+
+#: What makes a Hermitian matrix from its lower triangle.
+_HERMITIAN = Form("lower", "real"), Form("lower", "zeros", adjoint=True)
 
 
 @functools.cache
@@ -49,13 +66,21 @@ def _zero() -> Array:
 def _largest() -> Any:
     import cupy
 
-    combine = ("max(a, b)", "y = a", "0")
+    combine = ("a < b || b != b ? b : a", "y = a", "0")
     return cupy.ReductionKernel("T x", "float64 y", "abs(x)", *combine, "largest_modulus")
 
 
 def largest_modulus(a: Array) -> Array:
-    """Return the largest modulus."""
+    """Return the largest modulus; NaN counts as larger than all numbers."""
     return _largest()(a)
+
+
+def largest_of_upper(a: Array) -> Array:
+    """Return the largest modulus of the upper trapezoid of a column-major matrix."""
+    found, (m, n) = _zero(), a.shape
+    if a.size:
+        _launch("largest_of_upper", a.dtype, (ceil_div(n, _WARPS),), a, block(a).ld, m, n, found)
+    return found
 
 
 def largest_by_row_and_column(a: Array) -> tuple[np.ndarray, np.ndarray]:
@@ -89,26 +114,24 @@ def norm1(a: Array) -> Array:
     return found
 
 
-def size_of_inverse(tile: Array, *, unit: bool) -> Array:
-    """Return the 1-norm of a lower triangle's inverse, without unit diagonal times its own."""
+def inverse_of_lower(tile: Array, *, unit: bool) -> Array:
+    """Return the inverse of a lower triangle."""
     import cupy
     from cupyx.scipy.linalg import solve_triangular
 
     one = cupy.eye(len(tile), dtype=tile.dtype, order="F")
-    inverse = solve_triangular(
+    return solve_triangular(
         tile, one, lower=True, unit_diagonal=unit, overwrite_b=True, check_finite=False
     )
-    return norm1(inverse) if unit else norm1(inverse) * norm1(cupy.tril(tile))
 
 
 def hermitian_norm1(a: Array) -> Array:
     """Return the 1-norm of a Hermitian matrix, whose lower triangle is read."""
-    n, found = len(a), _zero()
-    for first in range(0, n, _COLUMNS):
-        part = _hermitian_columns(a, first)
-        blocks = ceil_div(part.shape[1], _WARPS)
-        _launch("norm1", a.dtype, (blocks,), part, 1, n, *part.shape, found)
-    return found
+    import cupy
+
+    ones = cupy.ones((len(a), 1), a.dtype)
+    sums = [_products(a, ones, form)[1] for form in _HERMITIAN]
+    return (sums[0] + sums[1]).max()
 
 
 def _hermitian_columns(a: Array, first: int) -> Array:
@@ -153,6 +176,8 @@ def residual(a: Array, x: Array, b: Array) -> Array:
 
 def hermitian_residual(a: Array, x: Array, b: Array) -> Array:
     """Return B - A X for a Hermitian matrix, whose lower triangle is read; column-major."""
+    if x.shape[1] <= _MOST_COLUMNS:
+        return residual_and_moduli(a, x, b, hermitian=True)[0]
     x, left = by_columns(x), b.copy(order="F")
     for first in range(0, len(a), _COLUMNS):
         part = _hermitian_columns(a, first)
@@ -165,6 +190,50 @@ def _subtract_product(a: Array, X: Block, left: Array, k: int) -> None:
     A, form = (block(a.T), "tn") if is_column_major(a.T) else (block(by_columns(a)), "nn")
     shape = (*left.shape, k)
     gemm(cublas_handle(), -1, A, X, 1, block(left), shape, form)
+
+
+def residual_and_moduli(
+    a: Array, x: Array, b: Array, *, hermitian: bool = False
+) -> tuple[Array, Array]:
+    """Return B - A X and, in double precision, |A| |X| + |B|, column-major, by a pass over A.
+
+    If `hermitian`, the lower triangle of A is read, twice.
+    """
+    left, moduli = b.copy(order="F"), abs(b).astype(np.float64, order="F")
+    for at in range(0, x.shape[1], _MOST_COLUMNS):
+        some = slice(at, at + _MOST_COLUMNS)
+        for form in _HERMITIAN if hermitian else (Form(),):
+            products, sizes = _products(a, by_columns(x[:, some]), form)
+            left[:, some] -= products
+            moduli[:, some] += sizes
+    return left, moduli
+
+
+def product(a: Array, x: Array, form: Form) -> Array:
+    """Return the product of a form of A with up to eight columns."""
+    return _products(a, by_columns(x), form)[0]
+
+
+def _products(a: Array, x: Array, form: Form) -> tuple[Array, Array]:
+    """Return A X and |A| |X| for a form of A and a few columns; sums have a fixed order."""
+    import cupy
+
+    a = a.T if form.adjoint else a
+    part = {"whole": 0, "lower": 1, "upper": 2}[form.part]
+    part = 3 - part if form.adjoint and part else part
+    how = np.array([part, _DIAGONALS.index(form.diagonal), form.adjoint], np.int32)
+    (m, n), p, (down, right) = a.shape, x.shape[1], element_strides(a)
+    by_rows = right == 1 and down != 1
+    columns = n if by_rows else _COLUMNS_OF_A_SUM
+    sums = ceil_div(n, columns) if n else 0
+    products, sizes = cupy.empty((sums, p, m), a.dtype), cupy.empty((sums, p, m))
+    if products.size:
+        grid = ceil_div(m, _WARPS if by_rows else 32 * _WARPS), sums
+        _launch(
+            "products_and_moduli", a.dtype, grid, a, down, right, *how, m, n,
+            x, block(x).ld, np.int32(p), columns, products, sizes,
+        )  # fmt: skip
+    return products.sum(axis=0).T, sizes.sum(axis=0).T
 
 
 def backward_error(anorm: float, x: Array, left: Array) -> Array:
@@ -186,8 +255,37 @@ def signed_weights(x: Array) -> Array:
     return found
 
 
+def estimate_norm1(
+    like: Array, times: Callable[[Array], Array], times_adjoint: Callable[[Array], Array]
+) -> Array:
+    """Estimate the 1-norm of a square matrix M from two products with two columns, without a wait.
+
+    One step of the block estimator [1]_ with 1 / n in all entries of one column, and LAPACK's
+    entries of alternating signs in the other.  It is a lower bound.
+
+    Parameters
+    ----------
+    like : array, shape (n, ...)
+        An array of M's order and dtype.
+    times, times_adjoint : callable
+        Return M Y and M^H Y for Y of shape (n, 2).
+
+    References
+    ----------
+    .. [1] N. J. Higham and F. Tisseur, A block algorithm for matrix 1-norm estimation, SIAM J.
+       Matrix Anal. Appl. 21, 2000.
+    """
+    import cupy
+
+    x = cupy.empty((2, len(like)), like.dtype)
+    _start_vectors()(len(like), x)
+    y = times(x.T)
+    z = times_adjoint(_signs(x.dtype.kind == "f")(y))
+    return cupy.maximum(norm1(y), largest_modulus(z))
+
+
 @functools.cache
-def start_vectors() -> Any:
+def _start_vectors() -> Any:
     """Return a kernel that fills a 2 x n matrix with the first vectors of a norm's estimate."""
     import cupy
 
@@ -200,7 +298,7 @@ def start_vectors() -> Any:
 
 
 @functools.cache
-def signs(real: bool) -> Any:
+def _signs(real: bool) -> Any:
     """Return a kernel for x / |x|, and 1 for zeros."""
     import cupy
 

@@ -24,13 +24,7 @@ from hetero_la.tiles.kernels.gpu.queue import (
     trsm_batch,
 )
 from hetero_la.tiles.kernels.gpu.sources import module
-from hetero_la.tiles.kernels.gpu_libraries.norms import (
-    by_columns,
-    largest_modulus,
-    norm1,
-    signs,
-    start_vectors,
-)
+from hetero_la.tiles.kernels.gpu_libraries.norms import by_columns, estimate_norm1, norm1
 from hetero_la.tiles.kernels.spec import Triangular
 from hetero_la.tiles.storage.pivots import permutation
 
@@ -204,6 +198,13 @@ class Substitution:
                 shape = (count, columns, size)
                 gemm(handle, -1, across, Y.at(start, 0), 1, X.at(rest, 0), shape, form)
 
+    def inverse_of_tile(self, triangle: str, start: int, stop: int) -> Array | None:
+        """Return the inverse of a tile on the diagonal, if one diagonal block has all of it."""
+        at = start % self._nb
+        if stop - start > self._nb - at:
+            return None
+        return self._inverses[triangle][at : at + stop - start, start:stop]
+
     def inverse(self) -> Array:
         """Return A^-1 from the factors of LU.
 
@@ -229,25 +230,16 @@ class Substitution:
     def inverse_norm(self) -> Array:
         """Estimate the 1-norm of the inverse of the product, as an array of no dimension.
 
-        If a single block has all of it, the inverse is formed.
-        One step of the block estimator [1]_ with two columns: 1 / n in all entries, and LAPACK's
-        entries of alternating signs.  It takes two solves, and no wait.  Row interchanges do not
-        change the norm.
-
-        References
-        ----------
-        .. [1] N. J. Higham and F. Tisseur, A block algorithm for matrix 1-norm estimation, SIAM J.
-           Matrix Anal. Appl. 21, 2000.
+        If a single block has all of it, the inverse is formed; else it takes two solves.  Row
+        interchanges do not change the norm.
         """
-        import cupy
-
         if self._n == self._nb:
             return norm1(self._explicit_inverse())
-        x = cupy.empty((2, self._n), self._factors.dtype)
-        start_vectors()(self._n, x)
-        y = self._solve(x.T, adjoint=False)
-        z = self._solve(signs(x.dtype.kind == "f")(y), adjoint=True)
-        return cupy.maximum(norm1(y), largest_modulus(z))
+        return estimate_norm1(
+            self._kept,
+            lambda x: self._solve(x, adjoint=False),
+            lambda x: self._solve(x, adjoint=True),
+        )
 
 
 def _row_order(piv: Array, n: int) -> Array:
