@@ -8,6 +8,12 @@ The plugin also restarts a run that has lost a worker.  Dask computes lost resul
 those that are left, and the shards have been updated since the lost worker's first slice: so all
 results of such a run are released, and Dask computes those that are wanted again, from input that
 it still has or can compute again.
+
+To Dask, all copies of a result are alike, however often its task has run.  But a worker may have
+fetched results of an earlier attempt at a run without the scheduler having heard of it: so every
+worker is told to free all of them.  What is on its way at that time may still arrive as the result
+of a new attempt.  That would be its name, which all of its tasks wait for: so the scheduler makes
+the names, and puts them into the tasks.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ from __future__ import annotations
 import graphlib
 import itertools
 import logging
+import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any
@@ -31,6 +38,8 @@ PRIORITY = 1
 #: That of tasks that belong to no worker: what checks a run comes before the blocks of its result,
 #: some of which wait for it.
 CHECK_PRIORITY = 2
+#: What a run's first task does, whose result is the name of an attempt.
+BEGIN = "begin"
 #: What tasks do that run programs.
 RUN = "run"
 #: What tasks do that hold input where it is, and seconds that one takes.  Dask would expect
@@ -68,16 +77,23 @@ def task_name(routine: str, what: str, rest: str) -> str:
 
 
 class RunTask(Task):  # type: ignore[misc]
-    """A Dask task of the run `run`, for a worker at one of the addresses `homes`, or for any."""
+    """A Dask task of the run `run`, for a worker at one of the addresses `homes`, or for any.
 
-    __slots__ = ("homes", "run")
+    What is `given` for a task's key takes the place of that task's result.
+    """
+
+    __slots__ = ("given", "homes", "run")
 
     def __init__(
         self, key: Any, func: Callable[..., Any], /, *args: Any, run: str,
-        homes: tuple[str, ...] = (),
+        homes: tuple[str, ...] = (), given: tuple[tuple[Any, Any], ...] = (),
     ) -> None:  # fmt: skip
-        self.run, self.homes = run, homes
+        self.run, self.homes, self.given = run, homes, given
         super().__init__(key, func, *args)
+
+    def __call__(self, values: Any = ()) -> Any:
+        """Call the function with its arguments, some of which are results of other tasks."""
+        return super().__call__(dict(values) | dict(self.given))
 
     @property
     def block_fusion(self) -> bool:
@@ -86,7 +102,11 @@ class RunTask(Task):  # type: ignore[misc]
 
     def copy(self) -> RunTask:
         """Copy the task with its run and homes, which the base class does not know."""
-        return RunTask(self.key, self.func, *self.args, run=self.run, homes=self.homes)
+        return self.with_given(*self.given)
+
+    def with_given(self, *given: tuple[Any, Any]) -> RunTask:
+        """Copy the task, with other keys and what takes the place of their tasks' results."""
+        return RunTask(self.key, self.func, *self.args, run=self.run, homes=self.homes, given=given)
 
 
 def annotations_of(tasks: Iterable[Task]) -> dict[str, Any]:
@@ -117,6 +137,20 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self._moved: dict[RunShare, str] = {}  # share of a lost worker -> its new address
+
+    async def start(self, scheduler: Scheduler) -> None:
+        """Keep the scheduler, of which `transition` is not told."""
+        self._scheduler = scheduler
+
+    def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
+        """Name an attempt at a run that is to begin; Dask calls this for each task's new state."""
+        if (start, finish) == ("released", "waiting"):
+            task = self._scheduler.tasks[key]
+            if _does(task, BEGIN):
+                name = uuid.uuid4().hex
+                for other in task.dependents:
+                    if isinstance(other.run_spec, RunTask):
+                        other.run_spec = other.run_spec.with_given((key, name))
 
     def update_graph(
         self, scheduler: Scheduler, *, tasks: Iterable[Any], keys: Iterable[Any],
@@ -287,6 +321,9 @@ def input_lost(name: str) -> None:
 def _begin_again(scheduler: Scheduler, tasks: Iterable[TaskState], stimulus_id: str) -> None:
     """Release all results of a run; Dask then computes those that are wanted again."""
     mine = {task.key: task for task in tasks}
+    for worker in scheduler.workers:  # by itself, Dask tells those of whose copies it knows
+        message = {"op": "free-keys", "keys": [*mine], "stimulus_id": stimulus_id}
+        scheduler.worker_send(worker, message)
     before = {key: [d.key for d in task.dependencies] for key, task in mine.items()}
     # Dependencies are released first: no task can start with results of the old run.
     for key in graphlib.TopologicalSorter(before).static_order():

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from dask._task_spec import List, Task, TaskRef
 
-from hetero_la.scheduler.cluster.placement_plugin import HOLD, RUN, RunTask, task_name
+from hetero_la.scheduler.cluster.placement_plugin import BEGIN, HOLD, RUN, RunTask, task_name
 from hetero_la.scheduler.on_dask.inputs import Declared, Piece, cut
 from hetero_la.scheduler.on_dask.run_tasks import (
     begin_run,
@@ -269,7 +269,7 @@ class RunGraph:
 
     def _chains(self, each: Sequence[Share], chunks: Sequence[Chunk]) -> list[TaskRef]:
         """Add the tasks of several processes."""
-        attempt = self._add("begin", 0, 0, begin_run)
+        attempt = self._add(BEGIN, 0, 0, begin_run)
         exchanged = self._exchanges_input
         held = [_unchecked(chunk) for chunk in chunks if exchanged]
         shards = [

@@ -92,7 +92,10 @@ sizeof.register(Finished, lambda finished: finished.storage.nbytes)
 
 
 def begin_run() -> str:
-    """Dask task: a name for an attempt at a run, on which all of it depends."""
+    """Dask task: a name for an attempt at a run, on which all of it depends.
+
+    On a cluster, the scheduler gives those tasks another one, see `KeepPlacement`.
+    """
     return uuid.uuid4().hex
 
 

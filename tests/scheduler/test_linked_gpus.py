@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import itertools
 import logging
+import os
 import signal
 import threading
 import time
@@ -307,6 +309,66 @@ def test_a_worker_that_is_lost_while_blocks_are_exchanged(gpus: Client, place: s
     gpus.run(die_at, place, 1, workers=[victim.address])
     lu = hetero_la.lu_factor(x, nb=NB, client=gpus)[0]
     assert_close(gpus.compute(lu).result(60), scipy.linalg.lu_factor(a)[0])
+    del lu
+    wait_for_workers(gpus, WORKERS)
+    assert at_rest(gpus)
+
+
+def report_no_copies(dask_worker: Any) -> None:
+    """Do not tell the scheduler what a worker has fetched, as if the message was still to come."""
+    stream = dask_worker.batched_stream
+    send = stream.send
+
+    def some(*messages: dict[str, Any]) -> None:
+        send(*(message for message in messages if message["op"] != "add-keys"))
+
+    stream.send = some
+
+
+@pytest.mark.parametrize(
+    "place", ["hold_chunk", pytest.param("_exchange_input", marks=pytest.mark.exhaustive)]
+)
+@pytest.mark.parametrize("victim", [0, pytest.param(2, marks=pytest.mark.exhaustive)])
+def test_a_new_attempt_uses_no_copies_of_an_old_one_s_results(
+    gpus: Client, place: str, victim: int
+) -> None:
+    """Not even of its name, and how to reach workers, that Dask does not know of."""
+    gpus.run(report_no_copies)
+    a = random(N)
+    gpus.run(die_at, place, 1, workers=[worker_infos(gpus)[victim].address])
+    lu = hetero_la.lu_factor(chunked(a, 70), nb=NB, client=gpus)[0]
+    assert_close(gpus.compute(lu).result(30), scipy.linalg.lu_factor(a)[0])
+    del lu
+    wait_for_workers(gpus, WORKERS)
+    assert at_rest(gpus)
+
+
+def lose_the_sender_of_a_name(pid: int, dask_worker: Any) -> None:
+    """Kill who has sent the name of an attempt, which arrives once Dask wants another one here."""
+    gather, tasks = dask_worker.gather_dep, dask_worker.state.tasks
+
+    async def late(worker: str, to_gather: Any, **kwargs: Any) -> Any:
+        arrived = await gather(worker, to_gather, **kwargs)
+        for key in to_gather:
+            if "-begin-" in str(key):
+                await asyncio.sleep(0.5)  # others go on by that name
+                os.kill(pid, signal.SIGKILL)
+                dask_worker.gather_dep = gather
+                while tasks[key].state != "resumed":
+                    await asyncio.sleep(0.01)
+        return arrived
+
+    dask_worker.gather_dep = late
+
+
+def test_a_new_attempt_does_not_take_the_name_of_an_old_one(gpus: Client) -> None:
+    """Dask takes a result that arrives for one of the task that it has been told to run."""
+    a = random(N)
+    first, *others = worker_infos(gpus)
+    new_home = min(info.address for info in others)
+    gpus.run(lose_the_sender_of_a_name, first.pid, workers=[new_home])
+    lu = hetero_la.lu_factor(chunked(a, 70), nb=NB, client=gpus)[0]
+    assert_close(gpus.compute(lu).result(30), scipy.linalg.lu_factor(a)[0])
     del lu
     wait_for_workers(gpus, WORKERS)
     assert at_rest(gpus)
