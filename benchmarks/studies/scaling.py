@@ -225,7 +225,7 @@ STUDY = Study(
     ),
     sizes={
         "routines": ["lu", "cholesky", "qr"], "workers": [1, 2, 4, 8],
-        "strong, GPU": [16384, 32768], "weak, GPU": 32768,
+        "strong, GPU": [16384, 32768], "weak, GPU": 16384,
         "strong, CPU": [1024, 2048], "weak, CPU": 1024, "runs": 3,
     },
     quick={

@@ -295,7 +295,7 @@ STUDY = Study(
     sizes={
         "cpu": [512, 1024, 2048], "cpu tile": 128,
         "gpu": [512, 1024, 2048, 4096, 8192, 16384, 32768],
-        "gpus": [4096, 8192, 16384, 32768], "turns": 5,
+        "gpus": [8192, 16384, 32768], "turns": 3,
     },
     quick={"cpu": [192], "cpu tile": 32, "gpu": [1024], "gpus": [2048], "turns": 1},
     measure=measure,

@@ -257,7 +257,7 @@ def measure(run: StudyRun) -> Iterator[Row]:
     if run.has_gpus(1, "runs on a GPU, resident and from the host"):
         yield from _resident(run, gpu=True)
         with hetero_la.Cluster(gpus=1, cpus=0) as one:
-            yield from _from_host(run, "1 GPU", "gpu", one)
+            yield from _from_host(run, "1 GPU", "gpu, from the host", one)
     else:
         with hetero_la.Cluster(virtual_gpus=2, cpus=0, blas_threads=1) as virtual:
             yield from _resident_on(run, "2 virtual GPUs", "cpu", virtual)
@@ -265,7 +265,7 @@ def measure(run: StudyRun) -> Iterator[Row]:
     if run.has_gpus(2, "runs on two GPUs, resident and from the host"):
         with hetero_la.Cluster(gpus=2, cpus=0) as two:
             yield from _resident_on(run, "2 GPUs", "gpu", two)
-            yield from _from_host(run, "2 GPUs", "gpu", two)
+            yield from _from_host(run, "2 GPUs", "gpu, from the host", two)
 
 
 def find(rows: Rows) -> list[str]:
@@ -336,10 +336,14 @@ STUDY = Study(
         "cpu": [448, 1024, 2048],
         "cpu tile": 128,
         "gpu": [448, 1024, 2048, 4096, 8192, 16384, 32768, 65536],
+        "gpu, from the host": [1024, 2048, 4096, 8192, 16384, 32768],
         "runs": 3,
-        "once above": 32768,
+        "once above": 16384,
     },
-    quick={"cpu": [128, 256], "cpu tile": 32, "gpu": [1024], "runs": 1, "once above": 32768},
+    quick={
+        "cpu": [128, 256], "cpu tile": 32, "gpu": [1024], "gpu, from the host": [1024], "runs": 1,
+        "once above": 16384,
+    },
     measure=measure,
     find=find,
     draw=draw,
