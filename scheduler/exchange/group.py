@@ -121,7 +121,6 @@ class RunGroup:
             return
         self._contacts, self._senders = contacts, [link_to(contact.link) for contact in contacts]
         watched = [sender.name for sender in self._senders if sender is not None]
-        # The topic is over if Dask opens a shard again whose run has ended here, for a loss.
         endpoint().subscribe(self._topic, self._receive, self._lose, watched)
         row = sorted(range(len(contacts)), key=lambda w: (contacts[w].process, w))
         place = row.index(self.worker)

@@ -8,9 +8,9 @@ import logging
 import threading
 import uuid
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Sequence
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 from hetero_la.scheduler.cluster.devices import current_worker, device_lock
@@ -55,7 +55,7 @@ class HeldShard:
         self.device, self.attempt, self.share, self._state = device, attempt, share, state
         self.group = group
         self.name = uuid.uuid4().hex
-        _unwanted()
+        _dropper()
         with _changed:
             _alive.add(self)
         worker = current_worker()
@@ -139,7 +139,8 @@ class HeldShard:
     def __del__(self) -> None:
         # Garbage is collected at any place, where this thread may hold locks that `drop` takes.
         if not self.empty:
-            _unwanted().put(self)
+            _unwanted.append(self)
+            _dropper().put(None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not self.empty:
@@ -147,23 +148,29 @@ class HeldShard:
         return _read, (self.name,)
 
 
+#: Shards that are to be dropped, which their last reference has left to others.
+_unwanted: deque[HeldShard] = deque()
+_dropping = ProcessLock()
+
+
 @functools.cache
-def _unwanted() -> SimpleQueue[HeldShard]:
-    """Return the queue of shards that a thread drops."""
-    queue = SimpleQueue[HeldShard]()
+def _dropper() -> SimpleQueue[None]:
+    """Return what wakes the thread that drops shards."""
+    wake = SimpleQueue[None]()
 
     def drop() -> None:
         while True:
-            held = queue.get()
-            with _dropping:
-                _drop(held)
-            del held
+            wake.get()
+            _drop_unwanted()
 
     threading.Thread(target=drop, name="hetero-la shards", daemon=True).start()
-    return queue
+    return wake
 
 
-_dropping = ProcessLock()
+def _drop_unwanted() -> None:
+    with _dropping:  # another thread that has taken one off has dropped it by then
+        while _unwanted:
+            _drop(_unwanted.popleft())
 
 
 def _drop(held: HeldShard) -> None:
@@ -173,7 +180,8 @@ def _drop(held: HeldShard) -> None:
         _log.exception("a shard that is no longer needed could not be freed")
 
 
-in_forked_child(_unwanted.cache_clear)
+in_forked_child(_unwanted.clear)
+in_forked_child(_dropper.cache_clear)
 #: Shards of this process, for those that end a run.
 _alive: weakref.WeakSet[HeldShard] = weakref.WeakSet()
 #: How many tasks of each share of a run work in this process.
@@ -224,10 +232,11 @@ def _read(name: str) -> HeldShard:
 
 def forget_unwanted() -> None:
     """Release shards that Dask has dropped, those that it had written to disk included."""
-    with _dropping, contextlib.suppress(Empty):
-        while True:
-            _drop(_unwanted().get_nowait())
-    for name, held in list(_written.items()):
-        worker = held._worker()
-        if worker is None or held._key not in worker.data:
-            _written.pop(name, None)
+    for name in [name for name, held in list(_written.items()) if not _in_dask(held)]:
+        _written.pop(name, None)  # what nobody else refers to is unwanted then
+    _drop_unwanted()
+
+
+def _in_dask(held: HeldShard) -> bool:
+    worker = held._worker()
+    return worker is not None and held._key in worker.data
