@@ -23,9 +23,11 @@ _MOST_BLOCKS = 1024
 _COLUMNS_OF_A_BLOCK = 128
 #: Columns of a Hermitian matrix that are completed at once.
 _COLUMNS = 1024
-#: Columns of a product with moduli, and those of a column-major matrix that are added up by one
-#: thread for each row.
+#: Columns of a product with moduli, and least ones of a column-major matrix that are added up by
+#: one thread for each row.
 _MOST_COLUMNS, _COLUMNS_OF_A_SUM = 8, 512
+#: Most sums of a row, so that they take little memory.
+_MOST_SUMS = 32
 _DIAGONALS = "as is", "real", "ones", "zeros"
 
 
@@ -224,7 +226,7 @@ def _products(a: Array, x: Array, form: Form) -> tuple[Array, Array]:
     how = np.array([part, _DIAGONALS.index(form.diagonal), form.adjoint], np.int32)
     (m, n), p, (down, right) = a.shape, x.shape[1], element_strides(a)
     by_rows = right == 1 and down != 1
-    columns = n if by_rows else _COLUMNS_OF_A_SUM
+    columns = n if by_rows else max(_COLUMNS_OF_A_SUM, ceil_div(n, _MOST_SUMS))
     sums = ceil_div(n, columns) if n else 0
     products, sizes = cupy.empty((sums, p, m), a.dtype), cupy.empty((sums, p, m))
     if products.size:
