@@ -51,18 +51,17 @@ class FactoredMatrix(abc.ABC):
     #: Whether A is Hermitian, and given by its lower triangle.
     hermitian = False
 
-    #: What the factors are for a `Substitution`.
+    #: What the factors are for a `Substitution`, if it is made for them.
     form = ""
+    #: Their row interchanges, if there are any.
+    piv = None
 
     @functools.cached_property
     def substitution(self) -> Substitution | None:
         """What solves with the factors, if they are on a GPU and of a square matrix."""
-        if self.solver or not (self.square and is_device_array(self.packed)):
-            return self.solver
-        return self._make_substitution()
-
-    def _make_substitution(self) -> Substitution:
-        return Substitution(self.packed, self.form)
+        if self.solver is None and self.form and self.square and is_device_array(self.packed):
+            return Substitution(self.packed, self.form, self.piv)
+        return self.solver
 
     @property
     def square(self) -> bool:
@@ -128,9 +127,6 @@ class LUFactored(FactoredMatrix):
     piv: Any = None
     growth_seen: float | None = None
     form = "lu"
-
-    def _make_substitution(self) -> Substitution:
-        return Substitution(self.packed, self.form, self.piv)
 
     def times(self, v: Any, *, adjoint: bool = False) -> Any:
         """Multiply by P^T L U, or by U^H L^H P."""
@@ -271,7 +267,7 @@ def _size_of_inverse(factored: FactoredMatrix, start: int, stop: int, *, unit: b
         size = 1.0 if unit else norm1(tile)
         invert_lower(tile, b"LU" if unit else b"LN")
         with np.errstate(all="ignore"):
-            return np.float64(size * norm1(tile))
+            return size * norm1(tile)
     inverse = solver.inverse_of_tile("l", start, stop) if solver else None
     if inverse is None:
         inverse = norms.inverse_of_lower(tile, unit=unit)

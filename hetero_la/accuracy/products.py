@@ -37,7 +37,7 @@ def matrix_times(a: Any, v: Any) -> Any:
     return a @ v if is_device_array(a) or not a.size else product(a, v)
 
 
-def _is_square(packed: Any) -> bool:
+def _is_whole(packed: Any) -> bool:
     """Return whether BLAS can multiply by a triangle where it is, on the host."""
     m, n = packed.shape
     return bool(not is_device_array(packed) and m == n > 0 and packed.flags.forc)
@@ -80,7 +80,7 @@ def lower_times(packed: Any, v: Any, *, unit: bool, adjoint: bool = False) -> An
     >>> lower_times(packed, np.ones((3, 1)), unit=False, adjoint=True).T
     array([[6., 4.]])
     """
-    if _is_square(packed):
+    if _is_whole(packed):
         return triangle_product(packed, v, lower=True, unit=unit, adjoint=adjoint)
     m, k = len(packed), min(packed.shape)
     if is_device_array(packed):
@@ -110,7 +110,7 @@ def upper_times(packed: Any, v: Any, *, adjoint: bool = False) -> Any:
     >>> upper_times(packed, np.ones((2, 1))).T, upper_times(packed, np.ones((2, 1)), adjoint=True).T
     (array([[4., 2.]]), array([[2., 4.]]))
     """
-    if _is_square(packed):
+    if _is_whole(packed):
         return triangle_product(packed, v, lower=False, adjoint=adjoint)
     n, k = packed.shape[1], min(packed.shape)
     if is_device_array(packed):

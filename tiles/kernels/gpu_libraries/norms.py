@@ -28,7 +28,8 @@ _COLUMNS = 1024
 _MOST_COLUMNS, _COLUMNS_OF_A_SUM = 8, 512
 #: Most sums of a row, so that they take little memory.
 _MOST_SUMS = 32
-_DIAGONALS = "as is", "real", "ones", "zeros"
+#: In the order of the kernel's constants.
+_PARTS, _DIAGONALS = ("whole", "lower", "upper"), ("as is", "real", "ones", "zeros")
 
 
 class Form(NamedTuple):
@@ -178,7 +179,7 @@ def residual(a: Array, x: Array, b: Array) -> Array:
 
 def hermitian_residual(a: Array, x: Array, b: Array) -> Array:
     """Return B - A X for a Hermitian matrix, whose lower triangle is read; column-major."""
-    if x.shape[1] <= _MOST_COLUMNS:
+    if x.shape[1] <= _MOST_COLUMNS:  # to read the triangle twice is less than to complete it
         return residual_and_moduli(a, x, b, hermitian=True)[0]
     x, left = by_columns(x), b.copy(order="F")
     for first in range(0, len(a), _COLUMNS):
@@ -221,8 +222,8 @@ def _products(a: Array, x: Array, form: Form) -> tuple[Array, Array]:
     import cupy
 
     a = a.T if form.adjoint else a
-    part = {"whole": 0, "lower": 1, "upper": 2}[form.part]
-    part = 3 - part if form.adjoint and part else part
+    part = _PARTS.index(form.part)
+    part = -part % 3 if form.adjoint else part  # the adjoint of a triangle is the other one
     how = np.array([part, _DIAGONALS.index(form.diagonal), form.adjoint], np.int32)
     (m, n), p, (down, right) = a.shape, x.shape[1], element_strides(a)
     by_rows = right == 1 and down != 1
