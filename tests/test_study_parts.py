@@ -359,8 +359,8 @@ def test_several_gpus_are_held_against_one() -> None:
     assert several["one over several"] == pytest.approx(1.6)
     found = crossover.find([*rows, *crossover._crossovers("qr", rows), several])
     assert found[-1] == (
-        "qr by hetero_la, 4 GPUs is faster than by one, from host to host, from n = 100 on, "
-        "measured up to n = 256; at n = 256 one GPU takes 1.60 of their time."
+        "qr from host to host by hetero_la, 4 GPUs is faster than by one from n = 100 on; "
+        "at n = 256 one GPU takes 1.60 of their time."
     )
 
 

@@ -246,32 +246,37 @@ def _extended(seconds: Mapping[int, float], most: int) -> dict[int, float]:
 def find(rows: Rows) -> list[str]:
     """Say from which order on each contender is faster than SciPy, and several GPUs than one."""
     found = []
-    for row in sorted(rows_of(rows, "crossover"), key=lambda row: "GPU" not in row["who"]):
-        times = rows_of(rows, "times", function=row["function"], who=row["who"])
-        where = _from_order(row["from n"], values_of(times, "n"))
-        found.append(f"{row['function']} by {row['who']} is faster than SciPy {where}.")
+    for function in values_of(rows, "function"):
+        since = rows_of(rows, "crossover", function=function)
+        times = {row["who"]: rows_of(rows, "times", **_this(row)) for row in since}
+        text = "; ".join(f"{row['who']}, {_from_order(row, times[row['who']])}" for row in since)
+        found.append(f"{function} is faster than SciPy's by {text}.")
     for row in rows_of(rows, "several"):
-        times = rows_of(rows, "times", function=row["function"], who=row["who"])
         found.append(
-            f"{row['function']} by {row['who']} is faster than by one, from host to host, "
-            f"{_from_order(row['from n'], values_of(times, 'n'))}; at n = {row['largest n']} one "
-            f"GPU takes {row['one over several']:.2f} of their time."
+            f"{row['function']} from host to host by {row['who']} is faster than by one "
+            f"{_from_order(row, rows_of(rows, 'times', **_this(row)))}; at n = {row['largest n']} "
+            f"one GPU takes {row['one over several']:.2f} of their time."
         )
     return found
 
 
-def _from_order(since: float | None, orders: Sequence[int]) -> str:
+def _this(row: Row) -> dict[str, Any]:
+    return {key: row[key] for key in ("function", "who")}
+
+
+def _from_order(row: Row, times: Rows) -> str:
     """Return in words from which of the measured orders on something is so.
 
     Examples
     --------
-    >>> _from_order(None, [64, 128]), _from_order(90.5, [64, 128])
-    ('nowhere up to n = 128', 'from n = 90 on, measured up to n = 128')
+    >>> times = [{"n": 64}, {"n": 128}]
+    >>> _from_order({"from n": None}, times), _from_order({"from n": 90.5}, times)
+    ('nowhere up to n = 128', 'from n = 90 on')
     """
+    since, orders = row["from n"], [time["n"] for time in times]
     if since is None:
         return f"nowhere up to n = {max(orders)}"
-    least = ", the least measured" if since == min(orders) else ""
-    return f"from n = {since:.0f} on{least}, measured up to n = {max(orders)}"
+    return f"from n = {since:.0f} on" + ", the least measured" * (since == min(orders))
 
 
 def draw(figure: Any, rows: Rows) -> None:
@@ -311,8 +316,8 @@ STUDY = Study(
     ),
     sizes={
         "functions": ["lu_factor", "cho_factor", "qr", "solve"],
-        "orders": [2**k for k in range(6, 14)], "beyond": [2**14], "verified": 2048,
-        "series": 5, "pause": 0.3,
+        "orders": [2**k for k in range(7, 14)], "beyond": [2**14], "verified": 2048,
+        "series": 3, "pause": 0.1,
     },
     quick={
         "functions": ["lu_factor", "cho_factor"], "orders": [32, 64, 128], "beyond": [],

@@ -204,6 +204,7 @@ def draw(figure: Any, rows: Rows) -> None:
             ideal = counts if mode == "strong" else [1.0] * len(counts)
             axes.plot(counts, ideal, color="black", lw=0.8, ls="--", label="ideal")
             finish(axes, f"{routine}, {mode} scaling", "workers", entry, logarithmic="x")
+            axes.set_xticks(counts, labels=[str(count) for count in counts])
             axes.set_ylim(bottom=0)
 
 

@@ -14,8 +14,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+from headlines import headlines
+
 from hetero_la.studies.common.results import cells_of
-from hetero_la.studies.common.study import Study, StudyTable, load_study, study_names
+from hetero_la.studies.common.study import Rows, Study, StudyTable, load_study, study_names
 
 HERE = Path(__file__).parent
 #: Rows above which a table is left to the file of figures.
@@ -32,6 +34,12 @@ def figures_of(name: str) -> dict[str, Any] | None:
     if figures["quick"] or not figures["machine"]["gpus"]:
         raise ValueError(f"{path.name} is not of a complete run on a GPU")
     return figures
+
+
+def _rows(name: str) -> Rows:
+    """Return the rows of a study, none if it has no figures."""
+    figures = figures_of(name)
+    return figures["rows"] if figures else []
 
 
 def _table(table: StudyTable, figures: dict[str, Any]) -> str:
@@ -81,20 +89,6 @@ def gallery(studies: list[Study]) -> str:
     return "\n".join(parts)
 
 
-def headlines(studies: list[Study]) -> str:
-    """Return the table of what others found, and what is true here."""
-    all_figures = [figures_of(study.name) for study in studies]
-    shown = any(all_figures)  # else a column would be empty
-    lines = ["| study | after | found then |", "|---|---|---|"]
-    if shown:
-        lines = [line + end for line, end in zip(lines, (" found here |", "---|"), strict=True)]
-    for study, figures in zip(studies, all_figures, strict=True):
-        name = f"[{study.name}]({study.name}.md)"
-        ours = f" {figures['found'][0] if figures else ''} |" if shown else ""
-        lines.append(f"| {name} | {study.source} | {study.original} |{ours}")
-    return "\n".join(lines) + "\n"
-
-
 def written(page: Path) -> str:
     """Return the text of a page with its marked parts written anew."""
     studies = [load_study(name) for name in study_names()]
@@ -105,7 +99,7 @@ def written(page: Path) -> str:
         if what == "gallery":
             text = gallery(studies)
         elif what == "headlines":
-            text = headlines(studies)
+            text = headlines(_rows)
         else:
             text = section(by_name[page.stem])
         return f"<!-- {what} -->\n\n{text}\n<!-- end -->"

@@ -47,10 +47,11 @@ def random_problem(
     """
     rng = np.random.default_rng(n)
     rows = 2 * n if function.startswith("lstsq") else n
-    m = np.asfortranarray(rng.standard_normal((rows, n)), dtype)
+    m = rng.standard_normal((n, rows)).astype(dtype, copy=False).T
     if function in POSITIVE if positive is None else positive:
-        m = np.asfortranarray((m + m.T) / 2 + 2 * n * np.eye(n), dtype)
-    return m, np.asfortranarray(rng.standard_normal((rows, NRHS)), dtype)
+        m = np.asfortranarray(m + m.T) / 2
+        m.flat[:: n + 1] += 2 * n
+    return m, rng.standard_normal((NRHS, rows)).astype(dtype, copy=False).T
 
 
 def installed_versions(gpu: bool) -> dict[str, str]:

@@ -12,7 +12,7 @@ from hetero_la.tiles.kernels.cpu.device import available_memory
 
 OURS = "hetero_la"
 _SHORT = 0.02  #: seconds for which a call is repeated in each series
-_LONG, _HOPELESS = 1.0, 5.0  #: one that takes longer, and so many times the shortest, gives up
+_LONG, _HOPELESS = 0.2, 5.0  #: one that takes longer, and so many times the shortest, gives up
 _SERIES = 5
 _ARRAYS = 12  #: of n x n elements that the contenders may need at a time
 #: seconds for which the threads of a BLAS look for more work; they slow those that copy to a GPU

@@ -45,8 +45,9 @@ class StudyRun:
     left_out: list[str] = field(default_factory=list)
 
     def leave_out(self, what: str) -> None:
-        """Say that something is not measured, and why, as ``"copies by NVLink: one GPU"``."""
-        self.left_out.append(what)
+        """Say once that something is not measured, and why: ``"copies by NVLink: one GPU"``."""
+        if what not in self.left_out:
+            self.left_out.append(what)
 
     def has_gpus(self, number: int, what: str) -> bool:
         """Return whether there are so many GPUs; if not, say that `what` is left out.

@@ -44,7 +44,8 @@ def processes(count: int, *, gpus: bool) -> Iterator[Client]:
         workers = {
             f"gpu{i}": {"cls": Nanny, "options": {
                 "nthreads": 1, "resources": {"GPU": 1}, "env": {"CUDA_VISIBLE_DEVICES": device},
-                "silence_logs": logging.WARNING,
+                # With a limit, Dask would count arrays on the GPU, and write them to disk.
+                "memory_limit": 0, "silence_logs": logging.WARNING,
             }}
             for i, device in enumerate(seen.split(",")[:count])
         }  # fmt: skip
