@@ -89,10 +89,13 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Share the tests between two processes, unless they look at the memory of one GPU."""
+    """Share the tests between three processes, unless they look at the memory of one GPU.
+
+    Many tests wait for a process or a limit of time: three keep two cores busy.
+    """
     from hetero_la.tiles.arrays.transfer import gpu_count
 
-    return 0 if gpu_count() else 2
+    return 0 if gpu_count() else 3
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -80,6 +80,25 @@ def test_only_blocks_on_the_diagonal_take_memory() -> None:
                 assert block.strides == (0, 0)
 
 
+def test_an_upper_triangle_is_turned_by_its_own_tasks() -> None:
+    x = chunked(positive(140), 50)
+    lower, upper = (hetero_la.cholesky(x, lower=lower, nb=NB) for lower in (True, False))
+    turned_input = 2 * x.npartitions  # chunks that are checked, and turned
+    assert len(dict(upper.dask)) == len(dict(lower.dask)) + turned_input
+    assert upper.chunks == lower.chunks[::-1]
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(1e-4, 2), (0.09, 3), (10.0, 16)])
+def test_tasks_of_a_triangle_on_a_gpu_take_a_small_part_of_the_run(
+    seconds: float, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = lazy_run.LazyRun("cholesky", chunked(positive(256), 100), nb=NB)
+    assert len(run.row_chunks(256)) == 16
+    monkeypatch.setattr(run, "_on_gpu", True)
+    monkeypatch.setitem(run.plan.__dict__, "estimated_seconds", seconds)
+    assert len(run.row_chunks(256)) == most
+
+
 def test_what_is_shared_cannot_be_changed() -> None:
     def clear(block: NDArray) -> NDArray:
         block[...] = 0

@@ -52,7 +52,7 @@ def row_chunks(rows: int, nb: TileSizes, most: int) -> tuple[int, ...]:
 
 def band(
     a: da.Array, *, below: int | None = None, above: int | None = None, ones: bool = False,
-    rows: Sequence[int] | None = None, copy: bool = False,
+    rows: Sequence[int] | None = None, copy: bool = False, turned: bool = False,
 ) -> da.Array:  # fmt: skip
     """Return the band of a matrix, with zeros beyond diagonals `below` and `above`.
 
@@ -68,21 +68,25 @@ def band(
         Row chunks of the result, each within one chunk of `a`; by default the chunks of `a`.
     copy : bool, optional
         Whether to copy the band, so that the memory of `a` can be freed.
+    turned : bool, optional
+        Whether to return the transpose of the band, for which Dask would need as many tasks again.
     """
     rows = tuple(a.chunks[0] if rows is None else rows)
-    name = f"band-{tokenize(a.name, below, above, ones, rows, copy)}"
+    name = f"band-{tokenize(a.name, below, above, ones, rows, copy, turned)}"
     sizes = a.chunks[0], rows, a.chunks[1]
     given, first, columns = (cached_cumsum(chunks, initial_zero=True) for chunks in sizes)
     tasks = {}
     for i, j in np.ndindex(len(rows), a.numblocks[1]):
         block = min(bisect.bisect_right(given, first[i]), a.numblocks[0]) - 1
         span = first[i] - given[block], first[i] + rows[i] - given[block]
-        tasks[name, i, j] = Task(
-            (name, i, j), _band, TaskRef((a.name, block, j)), span, first[i] - columns[j],
-            below, above, ones, copy,
+        key = (name, j, i) if turned else (name, i, j)
+        tasks[key] = Task(
+            key, _turned_band if turned else _band, TaskRef((a.name, block, j)), span,
+            first[i] - columns[j], below, above, ones, copy,
         )  # fmt: skip
     graph = HighLevelGraph.from_collections(name, tasks, [a])
-    return da.Array(graph, name, (rows, a.chunks[1]), meta=a._meta)
+    chunks = (a.chunks[1], rows) if turned else (rows, a.chunks[1])
+    return da.Array(graph, name, chunks, meta=a._meta)
 
 
 def from_triangle(a: da.Array, lower: bool, *, conjugate: bool) -> da.Array:
@@ -113,6 +117,11 @@ def _band(
         place = xp.arange(max(0, -offset), min(m, n - offset))
         kept[place, place + offset] = 1
     return kept
+
+
+def _turned_band(*args: Any) -> Any:
+    """Return the transpose of `_band`."""
+    return _band(*args).T
 
 
 def _read_only_view(part: Any) -> Any:

@@ -117,8 +117,8 @@ def cholesky(
     **options: Any,
 ) -> da.Array:  # fmt: skip
     """Compute `hetero_la.cholesky` lazily."""
-    factor = _run(a, lower, check_finite=check_finite, **options).triangle(a.shape, lower=True)
-    return factor if lower else factor.T
+    run = _run(a, lower, check_finite=check_finite, **options)
+    return run.triangle(a.shape, lower=True, turned=not lower)
 
 
 def cho_factor(

@@ -60,6 +60,9 @@ from hetero_la.tiles.arrays.transfer import to_device
 _CLUSTER_SIDE, _LOCAL_SIDE = 6, 16
 #: Most blocks of a triangle that is spread over several processes.
 _MOST_BLOCKS = 64
+#: Of a triangle on GPUs: the share of the run that the tasks of its blocks may take, and the
+#: seconds of each, with its launch and the wait for it.
+_TRIANGLE_SHARE, _TRIANGLE_TASK = 0.1, 1e-3
 #: Most blocks of factors that lie in one array on a GPU, where a task takes longer than many tiles.
 _MOST_GPU_BLOCKS = 8
 #: Adjacent tile columns of each GPU, which are one block of the factors.
@@ -157,7 +160,9 @@ class LazyRun:
         most = _MOST_GPU_BLOCKS if self._on_gpu else max(columns, 1)
         return self._columns("result", self._tasks.runs_of(range(columns), most), copy=False)
 
-    def triangle(self, shape: tuple[int, int], *, lower: bool, ones: bool = False) -> da.Array:
+    def triangle(
+        self, shape: tuple[int, int], *, lower: bool, ones: bool = False, turned: bool = False
+    ) -> da.Array:
         """Return the lower or upper triangle of the leading part of the factors.
 
         Parameters
@@ -168,6 +173,8 @@ class LazyRun:
             Whether to return the lower triangle.
         ones : bool, optional
             Whether to set the diagonal to ones.
+        turned : bool, optional
+            Whether to return the transpose of the triangle.
         """
         (m, n), layout, graph = shape, self.plan.layout, self._tasks
         k = min(m, n)
@@ -176,7 +183,7 @@ class LazyRun:
         columns = graph.runs_of(range(layout.nt), len(self.row_chunks(layout.n)))
         return band(
             self._columns("parts", columns, copy=False)[:m, :n], above=above, below=below,
-            ones=ones, rows=self.row_chunks(m),
+            ones=ones, rows=self.row_chunks(m), turned=turned,
             copy=2 * entries < layout.m * layout.width,  # a view would keep a whole shard alive
         )  # fmt: skip
 
@@ -185,11 +192,15 @@ class LazyRun:
 
         If one process holds all of the matrix in one array, there are at most `side` of them.
         """
-        layout = self.plan.layout
-        if self._tasks.adjacent:
-            most = side or (_CLUSTER_SIDE if self.plan.workers[0].address else _LOCAL_SIDE)
-        else:
-            most = max(_MOST_BLOCKS // max(layout.nt, 1), 1)
+        layout, blocks = self.plan.layout, _MOST_BLOCKS
+        most = _CLUSTER_SIDE if self.plan.workers[0].address else _LOCAL_SIDE
+        if self._on_gpu:
+            blocks = int(_TRIANGLE_SHARE * self.plan.estimated_seconds / _TRIANGLE_TASK)
+            most = min(most, max(math.isqrt(blocks), 2))
+        if not self._tasks.adjacent:
+            most = max(min(_MOST_BLOCKS, blocks) // max(layout.nt, 1), 1)
+        elif side:
+            most = min(side, most)
         return row_chunks(rows, layout.nb, most)
 
     @property
