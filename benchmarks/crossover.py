@@ -9,7 +9,7 @@
 The contenders are those of `hetero_la.bench`, as in ``hetero-la bench``, at the orders that are
 asked for, however long that takes.  Stacks: a loop over SciPy's function that keeps the results,
 and hetero_la; on a GPU CuPy's batched function, or a loop over that for one matrix, and hetero_la.
-A contender that takes more than a second and five times as long as the fastest at one order, or
+A contender that takes more than 0.2 s and five times as long as the fastest at one order, or
 cannot do it, is left out at larger ones.
 """
 

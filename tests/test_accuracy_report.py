@@ -300,7 +300,7 @@ def test_a_report_of_a_solution_on_a_gpu_says_what_its_factors_say() -> None:
 
 
 def test_steps_of_refinement_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def twice(a: Any, anorm: float, again: Any, b: Any, x: Any) -> Any:
+    def twice(a: Any, anorm: float, again: Any, b: Any, x: Any, rcond: float) -> Any:
         return x + again(b - a @ x) * 0 + again(b - a @ x) * 0
 
     monkeypatch.setattr(sys.modules["hetero_la.api.solve"], "refine", twice)

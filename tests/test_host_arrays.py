@@ -45,6 +45,7 @@ class CopiesOnHost:
 def copies(monkeypatch: pytest.MonkeyPatch) -> Iterator[CopiesOnHost]:
     """Everything for which a GPU is considered goes there."""
     made = CopiesOnHost()
+    monkeypatch.setattr(host_arrays, "gpus_possible", lambda: True)
     monkeypatch.setattr(host_arrays, "gpu_for", lambda asked: 0)
     monkeypatch.setattr(host_arrays, "_copies", lambda gpu: made)
     monkeypatch.setattr(host_arrays, "on_device_index", lambda gpu: contextlib.nullcontext())

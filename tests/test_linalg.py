@@ -339,6 +339,20 @@ def test_refinement_finds_a_wrong_column_and_leaves_the_others(n: int) -> None:
             assert (x != exact).any(axis=0).sum() < 10
 
 
+@pytest.mark.parametrize(("rcond", "steps"), [(0.0, 2), (1e-8, 2), (1e-7, 1)])
+def test_one_step_is_enough_if_the_condition_is_known_to_be_good(rcond: float, steps: int) -> None:
+    a, x = generate("rands", 200), random(200, 1)
+    b = a @ x
+    solved: list[int] = []
+
+    def solve_badly(residual: np.ndarray) -> np.ndarray:  # so that a second step would pay
+        solved.append(1)
+        return 0.9999999999 * np.linalg.solve(a, residual)
+
+    refine(a, np.linalg.norm(a, 1), solve_badly, b, 0.9999 * x, rcond)
+    assert len(solved) == steps
+
+
 def test_read_only_right_hand_sides_are_not_overwritten() -> None:
     a, b = positive(20), random(20, 3, "float64").copy(order="F")
     before = b.copy()

@@ -16,7 +16,7 @@ import numpy as np
 
 from hetero_la.api.factors import Factors, with_each_array
 from hetero_la.checks.inputs import common_dtype, lapack_dtype
-from hetero_la.execution.gpu_choice import HostProblem, gpu_for, host_pays
+from hetero_la.execution.gpu_choice import HostProblem, gpu_for, gpus_possible, host_pays
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import FactorsOnGpu, Kept
 from hetero_la.planning.decisions import Problem
@@ -96,6 +96,8 @@ def on_a_gpu(
     tuple or None
         The result, on the host; None if the function is to be called with these arguments.
     """
+    if not gpus_possible():
+        return None
     request = _request(work_of, core, signature, args, kwargs, lambda a: type(a) is np.ndarray)
     gpu = None if request is None else gpu_for(request.asked)
     if request is None or gpu is None:

@@ -477,7 +477,7 @@ def _solve_by_lu(
     else:
         anorm, rcond = _checked_norm(a, result)
     again = _Counted(partial(result.solve_lu, trans=0, stable=True))
-    x = refine(a, anorm, again, rhs, result.solution)
+    x = refine(a, anorm, again, rhs, result.solution, rcond or 0.0)
     judge = partial(_judge, result, a, anorm, rcond, x, rhs, again)
     return Solution(x.reshape(b.shape), result.report, judge)
 
@@ -530,7 +530,7 @@ def _factor_and_solve(a: Any, b: Any, transposed: bool, in_place: bool, **how: A
     matrix = a.T if transposed else a
     anorm = norm1(matrix) if transposed else anorm
     again = _Counted(partial(result.solve_lu, trans=trans))
-    x = refine(matrix, anorm, again, b, x)
+    x = refine(matrix, anorm, again, b, x, rcond)
     stable = on_device and not is_accurate(matrix, anorm, b, x)
     if stable:
         again = _Counted(partial(result.solve_lu, trans=trans, stable=True))

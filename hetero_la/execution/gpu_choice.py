@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 from typing import NamedTuple
 
 from hetero_la.algorithms.routines import ROUTINES
@@ -50,6 +51,18 @@ class HostProblem(NamedTuple):
 def _nearby(asked: HostProblem) -> HostProblem:
     problem, results = nearby_problem(asked.problem), rounded_size(asked.results)
     return HostProblem(problem, results, asked.values)
+
+
+@functools.cache
+def gpus_possible() -> bool:
+    """Return whether there may be a GPU, as CuPy is installed: for small matrices each test counts.
+
+    Examples
+    --------
+    >>> gpus_possible() or gpu_count() == 0
+    True
+    """
+    return importlib.util.find_spec("cupy") is not None
 
 
 def gpu_for(asked: HostProblem) -> int | None:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
 from hetero_la.algorithms.checked_solves import ERRORS, INVERSE_NORM, NORM
 from hetero_la.execution.report import Report
@@ -17,6 +16,7 @@ from hetero_la.numerics.conditioning import reciprocal, reciprocal_condition
 from hetero_la.numerics.lapack_vectors import StepValues
 from hetero_la.numerics.triangles import solve_with_cholesky
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array
+from hetero_la.tiles.kernels.cpu import lapack
 from hetero_la.tiles.kernels.gpu_libraries.cusolver import lu_solve
 from hetero_la.tiles.kernels.gpu_libraries.substitution import Substitution
 from hetero_la.tiles.storage.pivots import permutation
@@ -92,7 +92,7 @@ class Result(StepValues):
         if self.kept:
             return self.kept.solve_lu(permutation(self.piv, len(b)), b, adjoint=trans == 2)
         if not is_device_array(b):
-            return scipy.linalg.lu_solve((self.factors, self.piv), b, trans, check_finite=False)
+            return lapack.lu_solve(self.factors, self.piv, b, trans)
         if not stable:
             return self.substitution("lu").solve(b, adjoint=trans == 2)
         xp = array_module(b)

@@ -36,12 +36,15 @@ _GROUPS = (8, 2)
 _SMALL = 128
 
 
-def refine(a: Any, anorm: float, solve: Callable[[Any], Any], b: Any, x: Any) -> Any:
+def refine(
+    a: Any, anorm: float, solve: Callable[[Any], Any], b: Any, x: Any, rcond: float = 0.0
+) -> Any:
     """Improve X where its backward error is above a few units of rounding.
 
     A step costs ``O(n^2 nrhs)``: the residual ``R = B - A X`` in working precision,
     ``A D = R`` from the factors, ``X + D``.  In working precision this makes the
-    backward error small, not the forward error [1]_.
+    backward error small, not the forward error [1]_.  If the condition is at most 1 / sqrt(eps),
+    one step does, and is not checked.
 
     With more than n / 8 right-hand sides a step for all would cost as much as factoring, so only
     those are refined whose error is close to what error ratios allow.  They are found from
@@ -58,6 +61,8 @@ def refine(a: Any, anorm: float, solve: Callable[[Any], Any], b: Any, x: Any) ->
         Solves with its factors.
     b, x : array, shape (n, nrhs)
         Right-hand sides and solution; `x` is overwritten.
+    rcond : float, optional
+        Reciprocal condition number, if it is known.
 
     Returns
     -------
@@ -82,7 +87,8 @@ def refine(a: Any, anorm: float, solve: Callable[[Any], Any], b: Any, x: Any) ->
         return x
     few = nrhs <= _FEW * n
     if few or n <= _SMALL:
-        _refine_in_place(a, anorm, solve, b, x, 1 if few else _ENOUGH)
+        sure = rcond >= float(np.finfo(x.dtype).eps) ** 0.5
+        _refine_in_place(a, anorm, solve, b, x, 1 if few else _ENOUGH, sure)
         return x
     suspect = np.arange(nrhs)
     for width in _GROUPS:
@@ -209,9 +215,13 @@ def residual_of(a: Any, x: Any, b: Any, *, hermitian: bool = False) -> Any:
 
 
 def _refine_in_place(
-    a: Any, anorm: float, solve: Callable[[Any], Any], b: Any, x: Any, enough: float
-) -> bool:
-    """Refine X until its backward error is at most `enough` eps; return whether it changed."""
+    a: Any, anorm: float, solve: Callable[[Any], Any], b: Any, x: Any, enough: float,
+    sure: bool = False,
+) -> bool:  # fmt: skip
+    """Refine X until its backward error is at most `enough` eps; return whether it changed.
+
+    `sure` says that more than one step is not needed.
+    """
     # The first step nearly always pays where one eps is wanted: a GPU takes it without a wait.
     at_once = enough == 1 and is_device_array(x)
     enough *= float(np.finfo(x.dtype).eps)
@@ -219,12 +229,17 @@ def _refine_in_place(
     for step in range(_STEPS):
         with np.errstate(over="ignore", invalid="ignore"):  # checked below
             left = residual_of(a, x, b)
+        if sure and at_once:
+            x += solve(left)
+            return True
         error = backward_error(anorm, x, left)
         # Done, or no longer getting better, or NaN.
         if (step or not at_once) and not enough < float(error) < float(previous) / 2:
             break
         previous = error
         x += solve(left)
+        if sure:
+            break
     return bool(previous < np.inf)
 
 

@@ -245,7 +245,9 @@ class Stages:
         for nb in sizes:
             tiles.append(self.tile(start, nb))
             start += nb
-        return every * sum(self._stages(tiles or self._own_tiles(), every=every))
+        tiles = tiles or self._own_tiles()
+        stages = list(self._stages(tiles, every=every))
+        return sum(stages) * (len(tiles) + 1) / len(stages)
 
     def _own_tiles(self) -> list[Tile]:
         return [Tile.of(self._layout, k) for k in range(self._layout.kt)]

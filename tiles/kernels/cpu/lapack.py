@@ -175,6 +175,23 @@ def lu_and_solve(a: Array, b: Array, threads: bool = False) -> Vectors:
     return found
 
 
+def lu_solve(a: Array, ipiv: np.ndarray, b: Array, trans: int = 0) -> Array:
+    """Return X with A X = B, A^T X = B (`trans` = 1) or A^H X = B (2), where `a` has L and U.
+
+    Examples
+    --------
+    >>> lu, ipiv, _ = scipy.linalg.lapack.dgetrf(np.array([[0.0, 2.0], [4.0, 0.0]]))
+    >>> lu_solve(lu, ipiv, np.array([[2.0], [4.0]])).ravel()
+    array([1., 1.])
+    """
+    x = np.array(b, order="F")
+    if trans:
+        keep(x, _of(a, "getrs")(a, ipiv, x, trans=trans, overwrite_b=True)[0])
+    else:
+        _substitute(a, ipiv, x)
+    return x
+
+
 def _substitute(a: Array, ipiv: np.ndarray, b: Array) -> None:
     """Overwrite B with X, where A holds L and U.
 
