@@ -58,9 +58,9 @@ CASES = [
         for routine in FACTORIZATIONS
         for n in (16384, 32768)
     ),
-    Wanted("lu", 4, 32768, 1.3),
-    Wanted("lu", 4, 65536, 1.4),
-    Wanted("cholesky", 4, 65536, 1.3),
+    Wanted("lu", 4, 32768, 1.4),
+    Wanted("lu", 4, 65536, 1.45),
+    Wanted("cholesky", 4, 65536, 1.8),
 ]
 
 

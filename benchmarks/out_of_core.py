@@ -1,15 +1,16 @@
 """Factorizations with memory for a part of the matrix, beside the same with all of it in memory.
 
     python benchmarks/out_of_core.py 32768 65536 --parts 4 16
-    python benchmarks/out_of_core.py 110000 --routines lu --solve
+    python benchmarks/out_of_core.py 110000 --solve
+    python benchmarks/out_of_core.py 200000 --solve --gpus 4 --pageable
     python benchmarks/out_of_core.py 6000 --mapped --parts 4
 
 On a GPU, the matrix is in pinned memory and overwritten; `--mapped`: on the CPU, in a file that is
 mapped into memory.  Contenders in turns.  The traffic between host and worker stands beside a lower
 bound: with memory for M words, the n^3/3 (Cholesky n^3/6, QR 2 n^3/3) multiplications move at least
 that number over sqrt(8 M), less M (Hong and Kung; Irony, Toledo and Tiskin), and no less than the
-matrix there and back.  `--solve`: no contenders, and a known right-hand side: its solution's
-error, and the scaled residual of the High-Performance Linpack benchmark.
+matrix there and back.  `--solve`: LU without contenders, and a known right-hand side: its
+solution's error, and the scaled residual of the High-Performance Linpack benchmark.
 """
 
 from __future__ import annotations
@@ -134,10 +135,10 @@ def compare(case: Case, parts: list[int], repeats: int, mapped: bool) -> None:
         )
 
 
-def solve(n: int, memory: str | None, client: Any) -> None:
+def solve(n: int, memory: str | None, pageable: bool, client: Any) -> None:
     """Factor a matrix in its place, and solve for a right-hand side whose solution is known."""
     began = time.perf_counter()
-    a = pinned_empty((n, n), np.float64)
+    a = np.empty((n, n), order="F") if pageable else pinned_empty((n, n), np.float64)
     b = fill(a, "lu")
     print(f"{n}: {a.nbytes / 1e9:.1f} GB made in {time.perf_counter() - began:.1f} s", flush=True)
     began = time.perf_counter()
@@ -173,16 +174,20 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--mapped", action="store_true")
     parser.add_argument("--solve", action="store_true")
-    parser.add_argument("--memory", help="of the GPU, with --solve (default: all)")
+    parser.add_argument("--memory", help="of each GPU, with --solve (default: all)")
+    parser.add_argument(
+        "--pageable", action="store_true", help="not in pinned memory, with --solve"
+    )
+    parser.add_argument("--gpus", type=int, default=1)
     args = parser.parse_args()
-    gpus = 0 if args.mapped else min(gpu_count(), 1)
+    gpus = 0 if args.mapped else min(gpu_count(), args.gpus)
     cluster = hetero_la.Cluster(gpus=gpus) if gpus else None
     client = cluster.private_client() if cluster else None
     with tempfile.TemporaryDirectory() as folder:
         mapped = Path(folder) / "a.bin" if args.mapped else None
         for n in args.orders:
             if args.solve:
-                solve(n, args.memory, client)
+                solve(n, args.memory, args.pageable, client)
                 continue
             for routine in args.routines:
                 case = Case(routine, n, mapped, client)

@@ -39,18 +39,15 @@ from hetero_la.studies.common.timing import spread
 from hetero_la.studies.factorizations import processes
 from hetero_la.studies.factorizations.peers import seconds_of
 from hetero_la.studies.factorizations.problems import FACTORIZATIONS, Factorization
-from hetero_la.studies.factorizations.runs import (
-    ClusterRuns,
-    Timed,
-    free_gpus,
-    seconds_in_turns,
-)  # fmt: skip
+from hetero_la.studies.factorizations.runs import ClusterRuns, Timed, free_gpus
 from hetero_la.tiles.arrays.counted import in_units
 from hetero_la.tiles.kernels.cpu.device import usable_cores
 
 THREADS, PROCESSES = "threads", "processes"
 #: Blocks of columns of each process.
 _BLOCKS = 4
+#: Seconds of a run that needs no warm-up.
+_LONG = 1.0
 #: Orders of weak scaling are multiples of it.
 _ROUND = 64
 
@@ -126,13 +123,25 @@ def measure(run: StudyRun) -> Iterator[Row]:
         for workers in _counts(run, gpus):
             with start(workers, gpus) as prepare:
                 for mode, problem, n in _cases(run, place, workers):
-                    run.report(f"{problem.routine}, {workers} {way}, n = {n}, {mode}")
-                    timed = prepare(problem, n)
-                    taken = seconds_in_turns({way: timed}, run.sizes["runs"])[way]
-                    del timed  # and with it the matrix
+                    what = f"{problem.routine}, {workers} {way}, n = {n}"
+                    run.report(f"{what}, {mode}")
+                    try:
+                        taken = _taken(prepare(problem, n), run.sizes["runs"])
+                    except MemoryError as error:
+                        run.leave_out(f"{what}: {error}")
+                        continue
                     row = _row(mode, place, way, problem, n, workers, taken)
                     key = way, mode, problem.routine, str(n if mode == "strong" else "")
-                    yield row | _against(row, base.setdefault(key, row["flop/s"]), workers)
+                    if workers == 1:
+                        base[key] = row["flop/s"]
+                    yield row | _against(row, base.get(key), workers)
+
+
+def _taken(timed: Timed, runs: int) -> list[float]:
+    """Return the seconds of so many runs; a first one that is short is warm-up and not counted."""
+    first = timed()
+    taken = [timed() for _ in range(runs - 1)]
+    return [*taken, timed() if first < _LONG else first]
 
 
 def _cases(run: StudyRun, place: str, workers: int) -> Iterator[tuple[str, Factorization, int]]:
@@ -153,8 +162,10 @@ def _row(
     }  # fmt: skip
 
 
-def _against(row: Row, one: float, workers: int) -> dict[str, float]:
-    """Return a row's speed-up over the rate of one worker, and its efficiency."""
+def _against(row: Row, one: float | None, workers: int) -> dict[str, float]:
+    """Return a row's speed-up over the rate of one worker, if it is known, and its efficiency."""
+    if one is None:
+        return {}
     return {"speed-up": row["flop/s"] / one, "efficiency": row["flop/s"] / one / workers}
 
 
@@ -170,7 +181,8 @@ def find(rows: Rows) -> list[str]:
 
 def _of_way(rows: Rows, way: str, routine: str, most: int) -> str:
     these = {"way": way, "routine": routine, "workers": most}
-    strong = max(rows_of(rows, "strong", **these), key=lambda row: row["n"])
+    compared = [row for row in rows_of(rows, "strong", **these) if "speed-up" in row]
+    strong = max(compared, key=lambda row: row["n"])
     (weak,) = rows_of(rows, "weak", **these)
     place, speed = (
         "GPU" if strong["place"] == "GPU" else "core",
@@ -226,7 +238,7 @@ STUDY = Study(
     ),
     sizes={
         "routines": ["lu", "cholesky", "qr"], "workers": [1, 2, 4, 8],
-        "strong, GPU": [16384, 32768], "weak, GPU": 16384,
+        "strong, GPU": [16384, 32768, 65536], "weak, GPU": 16384,
         "strong, CPU": [1024, 2048], "weak, CPU": 1024, "runs": 3,
     },
     quick={
