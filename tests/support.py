@@ -21,11 +21,11 @@ from numpy.typing import DTypeLike, NDArray
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.scheduler.exchange.between_processes import ProcessPort
 from hetero_la.scheduler.exchange.columns import GivenColumns
+from hetero_la.scheduler.exchange.enqueuer import Enqueuer
 from hetero_la.scheduler.exchange.gpu_channel import GpuChannel
 from hetero_la.scheduler.exchange.group import Arrived
 from hetero_la.scheduler.exchange.in_process import ThreadPort
 from hetero_la.scheduler.exchange.message_order import ExchangeOrder, exchange_orders
-from hetero_la.scheduler.exchange.priority_lock import PriorityLock
 from hetero_la.scheduler.exchange.wait_table import WaitTable
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.machine.device import DeviceModel
@@ -330,6 +330,7 @@ def set_up(
     programs, traffic = build_programs(
         graph, placement, distribution, len(speeds), depth=depth, arrival=arrival,
         shared=shared, checkpoints=checkpoints,
+        panels_alone=workers > 1 and not panel_worker and not shared,
     )  # fmt: skip
     return Setup(graph, distribution, placement, programs, traffic)
 
@@ -349,7 +350,8 @@ def run_in_threads(
     made: Setup, devices: Sequence[Device], a: NDArray, b: NDArray | None = None
 ) -> tuple[NDArray, Values]:
     """Run programs, one thread a device, with a table of messages between them."""
-    layout, table, lock = made.graph.layout, WaitTable(patience=20.0), PriorityLock()
+    layout, table = made.graph.layout, WaitTable(patience=20.0)
+    enqueuer = Enqueuer(table)
     target = np.full((layout.m, layout.width), np.nan, a.dtype, order="F")
     storage = ArrayStorage(a, target, b)
     values: Values = {}
@@ -357,7 +359,7 @@ def run_in_threads(
 
     def work(program: Program, device: Device) -> None:
         try:
-            port = ThreadPort(table, lock, program.worker, device)
+            port = ThreadPort(table, enqueuer, program.worker, device)
             runner = Runner(job, program.worker, device, storage, port)
             runner.run(0, len(program.instructions))
             values.update(runner.finish())

@@ -105,6 +105,12 @@ class Decisions:
         """The workers that own columns, as indices into `workers`."""
         return [g for g in range(len(self.workers)) if g != self.panel_worker]
 
+    @property
+    def panels_alone(self) -> bool:
+        """Whether a panel is factored with all of its GPU, as other GPUs wait for it."""
+        kinds = [worker.kind for worker in self.workers]
+        return self.panel_worker is None and kinds.count("gpu") == len(kinds) > 1
+
     def stages(self) -> Stages:
         """Return quick estimates of the run."""
         routine, owners = ROUTINES[self.routine], self.owners

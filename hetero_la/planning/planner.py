@@ -318,6 +318,7 @@ def assemble(
             depth=decided.lookahead, shared=shared,
             arrival=arrival_steps(decided) if decided.host_arrays and not done else None,
             checkpoints=_checkpoints(tasks, decided.options, team), groups=order, done=visits,
+            panels_alone=decided.panels_alone and order is None,
         )  # fmt: skip
     graph = PlannedGraph(tasks, decided, distribution)
     return Plan(

@@ -47,8 +47,8 @@ class ProcessPort(Port):
     def __init__(self, group: RunGroup, device: Device) -> None:
         self._group, self._device = group, device
 
-    def check_in(self, instruction: Instruction) -> None:
-        """Raise RunAbortedError if the run was aborted."""
+    def check_in(self) -> None:
+        """Raise RunAbortedError if the run was aborted; note that it goes on."""
         self.check()
         self._group.inbox.note_progress()
 

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
+from hetero_la.scheduler.exchange.enqueuer import Enqueuer
 from hetero_la.scheduler.exchange.port import Port
-from hetero_la.scheduler.exchange.priority_lock import PriorityLock
 from hetero_la.scheduler.exchange.wait_table import WaitTable
 from hetero_la.scheduler.program.instructions import Instruction, ReceiveMessage
 from hetero_la.scheduler.program.messages import Message, MessageKey
 from hetero_la.tiles.arrays.transfer import is_device_array
 from hetero_la.tiles.kernels.device import Array, Device, Event, Queue
 
-#: Seconds that the host leaves to the first consumer of a message to come to its copy.
-_COPY_SECONDS = 1e-3
+
+class _Message(NamedTuple):
+    """The worker that needs a message first, its arrays, and an event when they are ready."""
+
+    first: int
+    arrays: list[Array]
+    ready: Event
 
 
 class Offered(NamedTuple):
-    """Arrays of a message, an event when they are ready, and the device that reads them."""
+    """Arrays of a message, and the device that reads them."""
 
     arrays: list[Array]
-    ready: Event
     reader: Device
 
     def reference(self, place: int) -> Array | None:
@@ -42,57 +46,82 @@ class ThreadPort(Port):
     ----------
     table : WaitTable
         The run's messages.
-    lock : PriorityLock
-        For which threads that enqueue for GPUs take turns.
+    enqueuer : Enqueuer
+        The run's threads that enqueue.
     worker : int
         Index of the worker.
     device : Device
         Its device.
     """
 
-    def __init__(self, table: WaitTable, lock: PriorityLock, worker: int, device: Device) -> None:
+    def __init__(self, table: WaitTable, enqueuer: Enqueuer, worker: int, device: Device) -> None:
         self._table, self._worker, self._device = table, worker, device
-        self._takes_turns = device.enqueues
-        self._lock = lock if self._takes_turns else PriorityLock()
+        self._enqueuer = enqueuer if device.enqueues else None
+        self.busy = False  #: whether a thread waits in the middle of an instruction
 
-    def check_in(self, instruction: Instruction) -> None:
-        """Let threads with more urgent work enqueue first, before an instruction."""
-        self._table.check()
+    def issue(
+        self, instructions: Sequence[Instruction], places: range, issue: Callable[[int], None]
+    ) -> None:
+        """Issue instructions; those of GPUs by whichever thread has the turn."""
+        if self._enqueuer is not None:
+            self._enqueuer.run(self, instructions, places, issue)
+        else:
+            super().issue(instructions, places, issue)
+
+    def check_in(self) -> None:
+        """Raise RunAbortedError if the run was aborted; note that it goes on."""
+        self.check()
         self._table.note_progress()
-        self._lock.yield_to(instruction.urgency)
 
     def check(self) -> None:
         """Raise RunAbortedError if the run was aborted."""
         self._table.check()
 
-    def enqueuing(
-        self, instructions: Sequence[Instruction]
-    ) -> contextlib.AbstractContextManager[None]:
-        """Enqueue instructions as the only thread of the process."""
-        if not instructions:
-            return contextlib.nullcontext()
-        return self._lock.held(instructions[0].urgency)
+    def there(self, instruction: Instruction) -> bool:
+        """Return whether what an instruction waits for is there, or enqueued."""
+        if any(pair not in self._table for pair in instruction.awaits):
+            return False
+        return not isinstance(instruction, ReceiveMessage) or instruction.message in self._table
 
-    def waiting(self, instruction: Instruction) -> contextlib.AbstractContextManager[None]:
+    def waits_for_copy(self, instruction: Instruction) -> bool:
+        """Return whether others should be served before a message that is there is copied.
+
+        The first consumer of a message makes what everybody waits for next.
+        """
+        if not isinstance(instruction, ReceiveMessage):
+            return False
+        first = self._table.get(instruction.message).first
+        return first != self._worker and (instruction.message, "copied") not in self._table
+
+    @contextlib.contextmanager
+    def waiting(self, instruction: Instruction) -> Iterator[None]:
         """Let others enqueue while this worker may have to wait."""
-        return self._lock.released(instruction.urgency)
+        if self._enqueuer is None:
+            yield
+            return
+        self.busy = True
+        try:
+            with self._enqueuer.lock.released(instruction.urgency):
+                yield
+        finally:
+            self.busy = False
 
     def offer(self, message: Message, arrays: list[Array], queue: Queue) -> None:
         """Offer a message by reference."""
-        self._table.put(message.key, (arrays, self._device.record(queue)))
+        ready = self._device.record(queue)
+        self._table.put(message.key, _Message(message.first, arrays, ready))
 
     @contextlib.contextmanager
     def taking(self, message: Message, receive: ReceiveMessage) -> Iterator[Offered]:
         """Take a message in the block, once its first consumer has its copy."""
-        arrays, ready = self._get(message.key, receive)
-        offered = Offered(arrays, ready, self._device)
-        self._device.wait(Queue.COPY, offered.ready)
+        found, copied = self._table.get(message.key), (message.key, "copied")
+        self._device.wait(Queue.COPY, found.ready)
         first = message.first == self._worker
-        if self._takes_turns and not first:
-            self._device.wait(Queue.COPY, self._first_copy(message.key, receive))
-        yield offered
-        if self._takes_turns and first:
-            self._table.put((message.key, "copied"), self._device.record(Queue.COPY))
+        if self._enqueuer and not first and copied in self._table:
+            self._device.wait(Queue.COPY, self._table.get(copied))
+        yield Offered(found.arrays, self._device)
+        if self._enqueuer and first:
+            self._table.put(copied, self._device.record(Queue.COPY))
 
     def note_taken(self, key: MessageKey, queue: Queue) -> None:
         """Tell the sender that a message is no longer read once `queue` has come here."""
@@ -100,21 +129,4 @@ class ThreadPort(Port):
 
     def taken(self, key: MessageKey, consumer: int, instruction: Instruction) -> Event:
         """Return when `consumer` no longer reads a message."""
-        return self._get((key, consumer), instruction)
-
-    def _get(self, key: Hashable, instruction: Instruction) -> Any:
-        """Return the value that another worker puts under `key`, once it is there."""
-        if key not in self._table:
-            with self.waiting(instruction):
-                self._table.wait(key)
-        return self._table.get(key)
-
-    def _first_copy(self, key: MessageKey, instruction: Instruction) -> Event:
-        """Return when the first consumer of a message has its copy; None if that is not known.
-
-        It makes what everybody waits for next.  But it may come to its copy much later than
-        expected: that is not worth waiting for.
-        """
-        with self.waiting(instruction):
-            there = self._table.wait((key, "copied"), at_most=_COPY_SECONDS)
-        return self._table.get((key, "copied")) if there else None
+        return self._table.get((key, consumer))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from hetero_la.scheduler.program.instructions import Instruction, ReceiveMessage
@@ -24,20 +24,26 @@ class Incoming(Protocol):
 class Port:
     """Port of a worker that is alone: it sends nothing, and shares its process with nobody."""
 
-    def check_in(self, instruction: Instruction) -> None:
-        """Raise the run's error, if there is one; let more urgent threads of the process go on."""
+    def issue(
+        self, instructions: Sequence[Instruction], places: range, issue: Callable[[int], None]
+    ) -> None:
+        """Issue the instructions at some places, in order.
+
+        `issue` takes a place.  It is no function within another one, whose variables would live as
+        long as an error.
+        """
+        for place in places:
+            self.check_in()
+            issue(place)
+
+    def check_in(self) -> None:
+        """Raise RunAbortedError if the run was aborted; note that it goes on."""
 
     def check(self) -> None:
         """Raise RunAbortedError if the run was aborted."""
 
     def flush(self) -> None:
         """Wait until what was offered has left the memory of this worker."""
-
-    def enqueuing(
-        self, instructions: Sequence[Instruction]
-    ) -> contextlib.AbstractContextManager[None]:
-        """Enqueue instructions as the only thread of the process."""
-        return contextlib.nullcontext()
 
     def waiting(self, instruction: Instruction) -> contextlib.AbstractContextManager[None]:
         """Let others of the process enqueue while this worker may have to wait."""

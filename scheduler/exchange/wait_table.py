@@ -32,6 +32,7 @@ class WaitTable:
         self._values: dict[Hashable, Any] = {}
         self._changed = threading.Condition()
         self._latest = time.monotonic()
+        self.version = 0  #: of what waiting threads may look at
         self.error: BaseException | None = None
 
     def put(self, key: Hashable, value: Any) -> None:
@@ -39,7 +40,16 @@ class WaitTable:
         with self._changed:
             self._values[key] = value
             self._latest = time.monotonic()
-            self._changed.notify_all()
+            self._notify()
+
+    def touch(self) -> None:
+        """Let threads look again that wait for a change."""
+        with self._changed:
+            self._notify()
+
+    def _notify(self) -> None:
+        self.version += 1
+        self._changed.notify_all()
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._values
@@ -65,11 +75,20 @@ class WaitTable:
                 self.check()
                 if (left := until - time.monotonic()) <= 0:
                     return False
-                quiet = time.monotonic() - self._latest
-                if quiet > self._patience:
-                    raise RunAbortedError(f"waited {quiet:.0f} s for {key} without any progress")
-                self._changed.wait(timeout=min(self._patience, 1.0, left))
+                self._wait(str(key), left)
             return True
+
+    def wait_for_change(self, version: int) -> None:
+        """Wait until there is another version, or for a while; see `wait`."""
+        with self._changed:
+            if self.version == version:
+                self._wait("work")
+
+    def _wait(self, what: str, at_most: float = math.inf) -> None:
+        quiet = time.monotonic() - self._latest
+        if quiet > self._patience:
+            raise RunAbortedError(f"waited {quiet:.0f} s for {what} without any progress")
+        self._changed.wait(timeout=min(self._patience, 1.0, at_most))
 
     def clear(self) -> None:
         """Release all values."""
@@ -85,7 +104,7 @@ class WaitTable:
         with self._changed:
             if self.error is None:
                 self.error = error
-            self._changed.notify_all()
+            self._notify()
 
     def check(self) -> None:
         """Raise RunAbortedError if the run was aborted."""

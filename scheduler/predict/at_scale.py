@@ -181,7 +181,8 @@ class Recurrence:
         now = max(self.panels.get(owner, BEGINNING), self.column, key=lambda free: free.time)
         work, waits = self.panel_work(c, owner, now.time)
         updates = [UpdateCall(self.column.time, self.rest)]
-        for p in range(max(phase, 0), c):  # updates that may run beside it once the column is ready
+        # Updates that may run beside it once the column is ready: on several GPUs they wait for it.
+        for p in range(max(phase, 0), c if len(self.team) == 1 else 0):
             ready = max(self.column.time, float(self.arrivals[p].times[owner]))
             updates.append(UpdateCall(ready, float(self.trailing.worker_seconds(p)[owner])))
         spans = panel_spans(work, updates)
@@ -245,10 +246,17 @@ class Recurrence:
         self.parts[late, LINKS] += waited * (1 - arrival.network_share[late])
         self.done = np.where(late, arrival.times, self.done)
 
+    def wait_for_panel(self, c: int) -> None:
+        """Let the update queue of a panel's owner wait for it, as others need it first."""
+        owner = c % len(self.team)
+        if len(self.team) > 1 and c < self.kt and self.panels[owner].time > self.done[owner]:
+            self.done[owner], self.parts[owner] = self.panels[owner]
+
     def update(self, phase: int) -> None:
         """Apply the step of a phase on the update queues of all workers."""
         seconds, arrival = self.trailing.worker_seconds(phase), self.arrivals[phase]
         self.wait(arrival, seconds > 0)
+        self.wait_for_panel(phase + self.depth)
         start, before = self.done, self.parts.copy()
         self.parts[:, UPDATE] += seconds
         self.done = start + seconds

@@ -119,6 +119,9 @@ class Stages:
         self._spread = len(owners) > 1 and self._steps.trapezoid
         #: The part of the columns that the first owner has, and that all those like it have.
         self._share, self._part = 1 / len(owners), 1.0
+        #: Whether an owner's update waits for its own panel.
+        kinds = [model.devices[g].kind for g in owners]
+        self._panels_alone = panel_worker is None and kinds.count("gpu") == len(kinds) > 1
         self._kinds = [self]
         equals = _kinds([model.devices[g] for g in owners], speeds) if speeds else []
         if len(equals) > 1:
@@ -230,10 +233,12 @@ class Stages:
             first += self._seconds(calls)
             rest = trailing.seconds * max(1 - _flops(calls) / max(trailing.flops, 1.0), 0.0)
         alone = first + factor + panel.travel + rest
-        if self._panel_worker is None:
+        if self._panel_worker is None and not self._panels_alone:
             # On a GPU, the update goes on beside the panel; on a CPU, it is put off.
             (span,) = panel_spans([PanelCall(0.0, factor, panel.overlap)], [UpdateCall(0.0, rest)])
             factor, lost = span.stop, update_end(0.0, rest, [span]) - rest
+        elif self._panels_alone:
+            lost = factor
         return first + factor + panel.travel, rest + (first + lost) * self._share, alone
 
     def seconds(self, sizes: Iterable[int] = (), every: int = 1) -> float:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, cast
 
+from hetero_la.scheduler.exchange.enqueuer import Enqueuer
 from hetero_la.scheduler.exchange.in_process import ThreadPort
-from hetero_la.scheduler.exchange.priority_lock import PriorityLock
 from hetero_la.scheduler.exchange.wait_table import WaitTable
 from hetero_la.scheduler.graph.tasks import Region
 from hetero_la.scheduler.probe.device_probe import Probe
@@ -76,7 +76,8 @@ def _gaps(prepared: tuple[Probe, Program, Array], point: None) -> list[float]:
     job = Job("gemm", [program], {}, (), layout, probe.dtype, probe.options, 1)
     storage = ArrayStorage(array, array)
     device = cast(Device, watched)
-    port = ThreadPort(WaitTable(), PriorityLock(), 0, device)
+    table = WaitTable()
+    port = ThreadPort(table, Enqueuer(table), 0, device)
     runner = Runner(job, 0, device, storage, port)
     runner.run(0, _CALLS)
     runner.finish()

@@ -33,6 +33,7 @@ def build_programs(
     checkpoints: Sequence[int] = (),
     groups: ColumnGroups | None = None,
     done: int = 0,
+    panels_alone: bool = False,
 ) -> tuple[list[Program], Traffic]:
     """Turn a placed graph into one program per worker, and the messages between them.
 
@@ -62,6 +63,9 @@ def build_programs(
         shards have not room for all; None: no groups.
     done : int, optional
         Then, number of the first visit to a group that is still to be done.
+    panels_alone : bool, optional
+        Whether a worker's trailing update waits for the panel that it factors in the same step,
+        so that other workers have that panel sooner.
     """
     order = StreamedOrder(graph, depth, groups) if groups else Order(graph, depth, arrival)
     streamed = groups is not None and bool(groups.capacities)
@@ -71,7 +75,9 @@ def build_programs(
     writers = []
     mergings = []
     for worker in range(workers):
-        writer = ProgramWriter(graph, distribution, traffic, worker, depth, made, touched, visit)
+        writer = ProgramWriter(
+            graph, distribution, traffic, worker, depth, made, touched, visit, panels_alone
+        )
         writers.append(writer)
         columns: Sequence[int] = writer.program.columns
         if worker in shared:

@@ -37,7 +37,7 @@ class ProgramWriter:
     def __init__(
         self, graph: TaskGraph, distribution: Distribution, traffic: Traffic, worker: int,
         depth: int, made: Collection[int], touched: Mapping[int, tuple[int, int]],
-        visit: Visit | None = None,
+        visit: Visit | None = None, panels_alone: bool = False,
     ) -> None:  # fmt: skip
         self.graph, self.traffic, self.worker, self.visit = graph, traffic, worker, visit
         self.program = Program(
@@ -53,6 +53,8 @@ class ProgramWriter:
         self.sent_from: dict[int, int] = {}  # calls of the tasks that messages wait for
         self.slots = Slots((depth + 1) * graph.layout.block(0)[1] + 1)
         self.made, self.touched = made, touched
+        self.panels_alone = panels_alone
+        self.panel: int | None = None  # the factorization of a panel that updates wait for
         self.own = OwnColumns(self.program.columns, graph.layout)
         #: Own column that another worker sends back -> the latest call on each queue that reads it.
         self.reads: dict[int, dict[Queue, int]] = {
@@ -166,7 +168,12 @@ class ProgramWriter:
             call.awaits = tuple(dict.fromkeys(awaits))
         if first < last and SPECS[head.kind].trapezoid:
             call.stretches = self.own.stretches(first, last)
+        if run.trailing and self.panel is not None:
+            before.add(self.panel)
+            self.panel = None
         place = self._append(call, before)
+        if self.panels_alone and not run.trailing and SPECS[head.kind].chain:
+            self.panel = place
         for block, columns in run.parts:
             if self.reads:
                 self._note_read(block, columns, place)

@@ -68,6 +68,7 @@ class Runner:
     saved: dict[int, dict[Name, np.ndarray]] = field(default_factory=dict)
     log: list[LogEntry] = field(default_factory=list)
     _position: int | None = 0
+    _latest: int = 0  # that was issued, or is being
 
     def __post_init__(self) -> None:
         job, self.program = self.job, self.job.programs[self.worker]
@@ -118,25 +119,28 @@ class Runner:
             )
         self._position = None
         opened = time.perf_counter()
-        instructions = self.program.instructions[start:stop]
         with self._device_at_rest_on_error():
             if start == 0:
                 self._part.begin()
             if start == 0 and not self._in_place and not self.program.streamed:
                 self.storage.begin_loading(self.device, self._loads())
-            with (
-                self.port.enqueuing(instructions),
-                # Of pageable memory, for one, the host copies.
-                self.device.on_wait(lambda: self.port.waiting(instruction)),
-            ):
-                for place, instruction in enumerate(instructions, start):
-                    self.port.check_in(instruction)
-                    began = time.perf_counter()
-                    self._execute(place, instruction)
-                    self.log.append(LogEntry(place, began, time.perf_counter()))
+            # Of pageable memory, for one, the host copies.
+            with self.device.on_wait(self._waiting):
+                self.port.issue(self.program.instructions, range(start, stop), self._issue)
             if self.recorder is not None:
                 self.recorder.window(opened)
         self._position = stop
+
+    def _waiting(self) -> contextlib.AbstractContextManager[None]:
+        return self.port.waiting(self.program.instructions[self._latest])
+
+    def _issue(self, place: int) -> None:
+        """Issue an instruction, in any thread."""
+        self._latest = place
+        began = time.perf_counter()
+        with self.device.current():
+            self._execute(place, self.program.instructions[place])
+        self.log.append(LogEntry(place, began, time.perf_counter()))
 
     @contextlib.contextmanager
     def _device_at_rest_on_error(self) -> Iterator[None]:

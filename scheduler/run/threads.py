@@ -8,8 +8,8 @@ import traceback
 import uuid
 from collections.abc import Callable, Sequence
 
+from hetero_la.scheduler.exchange.enqueuer import Enqueuer
 from hetero_la.scheduler.exchange.in_process import ThreadPort
-from hetero_la.scheduler.exchange.priority_lock import PriorityLock
 from hetero_la.scheduler.exchange.wait_table import WaitTable
 from hetero_la.scheduler.run.job import Job, Outcome
 from hetero_la.scheduler.run.runner import Runner
@@ -34,7 +34,8 @@ class ThreadedRun:
 
     def __init__(self, job: Job, storage: Storage) -> None:
         self.job, self.storage = job, storage
-        self.table, self._lock = WaitTable(), PriorityLock()
+        self.table = WaitTable()
+        self._enqueuer = Enqueuer(self.table)
         self._name = uuid.uuid4().hex
         self.runners: dict[int, Runner] = {}
         self.outcome = Outcome()
@@ -67,7 +68,7 @@ class ThreadedRun:
             if start == 0:
                 self.runners[worker] = Runner(
                     self.job, worker, device, self.storage,
-                    ThreadPort(self.table, self._lock, worker, device), self._name,
+                    ThreadPort(self.table, self._enqueuer, worker, device), self._name,
                 )  # fmt: skip
             runner = self.runners[worker]
             runner.run(start, stop)

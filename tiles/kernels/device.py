@@ -142,6 +142,9 @@ class Device(Protocol):
     def activate(self) -> AbstractContextManager[None]:
         """Make the device current in this thread for the block's duration."""
 
+    def current(self) -> AbstractContextManager[None]:
+        """Make the device current for a few calls, within a thread's `activate`."""
+
     def on_wait(
         self, context: Callable[[], AbstractContextManager[None]]
     ) -> AbstractContextManager[None]:

@@ -58,6 +58,9 @@ class CpuDevice:
     def activate(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
+    def current(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
     def on_wait(
         self, context: Callable[[], contextlib.AbstractContextManager[None]]
     ) -> contextlib.AbstractContextManager[None]:

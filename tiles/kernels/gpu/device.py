@@ -127,6 +127,18 @@ class GpuDevice:
                 callers.use()
 
     @contextlib.contextmanager
+    def current(self) -> Iterator[None]:
+        """Make the device current for a few calls; restore the thread's device and stream."""
+        import cupy
+
+        with cupy.cuda.Device(self.index):
+            stream = cupy.cuda.get_current_stream()
+            try:
+                yield
+            finally:
+                stream.use()
+
+    @contextlib.contextmanager
     def at_task(self) -> Iterator[None]:
         """Make the device current for a task, and at the end complete what it has enqueued."""
         with on_device_index(self.index):
