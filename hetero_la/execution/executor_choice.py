@@ -80,7 +80,9 @@ def choose(
         how = _bounded(chosen, workers) if may_stream and on_host else chosen
 
         def planned(checked: bool) -> Planned:
-            plan = make_plan(problem, how, workers, on_host, destination.source, checked=checked)
+            plan = make_plan(
+                problem, how, workers, on_host, destination.source, checked=checked, home=where
+            )
             goes = destination.planned(plan, client)
             check_memory(plan, memory, place, new_columns=goes.new_columns)
             return plan, client, goes

@@ -114,6 +114,7 @@ def make_plan(
     together: int = 1,
     checked: bool = False,
     blocks: int = 0,
+    home: int | None = None,
 ) -> Plan:
     """Plan a run, or return the cached plan of an equal one.
 
@@ -135,12 +136,16 @@ def make_plan(
         Whether the run also does what follows, if right-hand sides are at most one tile wide.
     blocks : int, optional
         Number of blocks if the input is a Dask array.
+    home : int or None, optional
+        The GPU that has the matrix.
     """
     options.require_products(problem.dtype)
     # Free memory changes from run to run and does not matter here: it is no part of the cache key.
     key = tuple(replace(worker, memory=0) for worker in workers)
     profile = current_profile()
-    return _cached_plan(problem, options, key, on_host, source, profile, together, checked, blocks)
+    return _cached_plan(
+        problem, options, key, on_host, source, profile, together, checked, blocks, home
+    )
 
 
 @functools.lru_cache(maxsize=16)
@@ -154,6 +159,7 @@ def _cached_plan(
     together: int,
     checked: bool,
     blocks: int,
+    home: int | None,
 ) -> Plan:
     routine, dtype = ROUTINES[problem.routine], problem.dtype
     roles = assign_roles(workers, options, on_host)
@@ -168,7 +174,9 @@ def _cached_plan(
         return replace(layout, parts=parts), depth
 
     tiles(roles.owners)  # raises an error if there would be too many
-    team = choose_team(routine, lambda owners: tiles(owners)[0], dtype, options, roles, source)
+    team = choose_team(
+        routine, lambda owners: tiles(owners)[0], dtype, options, roles, source, home
+    )
     owners = team.owners
     layout, depth = tiles(owners)
     travels = on_host and owners[0].kind == "gpu"
@@ -192,7 +200,7 @@ def _cached_plan(
         # Panels stay where their columns are, and columns with workers of one kind.
         options = replace(options, panel=PanelDevice(owners[0].kind))
         return _cached_plan(
-            problem, options, workers, on_host, source, profile, together, checked, blocks
+            problem, options, workers, on_host, source, profile, together, checked, blocks, home
         )
     return _streamed(decided, limit, together)
 

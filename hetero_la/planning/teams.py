@@ -20,8 +20,8 @@ from hetero_la.tiles.storage.layout import TileLayout
 
 #: Estimated seconds of a run up to which measuring the devices is not worth its time.
 _MIN_SECONDS_TO_MEASURE = 0.1
-#: CPU workers own columns beside GPUs if that takes at most this part of the time: estimates of
-#: such teams are too short by about a tenth.
+#: CPU workers own columns beside GPUs if that takes at most this part of the time, and twice as
+#: many GPUs a matrix that one of them has: estimates of such teams are too short by about a tenth.
 _GAIN = 0.9
 #: About how many stages of a run are summed up to compare teams.
 _STAGES = 32
@@ -120,7 +120,7 @@ def merged_columns(routine: Routine, owners: Sequence[WorkerInfo]) -> list[int]:
 
 def choose_team(
     routine: Routine, cut: Callable[[tuple[WorkerInfo, ...]], TileLayout], dtype: Any,
-    options: Options, roles: Roles, source: Source,
+    options: Options, roles: Roles, source: Source, home: int | None = None,
 ) -> Team:  # fmt: skip
     """Choose who owns columns, and who factors panels.
 
@@ -141,11 +141,14 @@ def choose_team(
         Who can do what.
     source : {"row-major", "column-major", "in place", "pinned"}
         Memory order of the matrix, if it is on the host.
+    home : int or None, optional
+        The GPU that has the matrix, from which it is copied to others, and back: so a few GPUs
+        may be faster than all.
     """
     owners, helper, beside = roles
     others = (*((helper,) if helper else ()), *(cpu for cpu in beside if cpu != helper))
     workers = (*owners, *others)
-    choice = _Choice(routine, cut, dtype, options, roles, source)
+    choice = _Choice(routine, cut, dtype, options, roles, source, home)
     model = machine_model(workers, dtype, measure=False).computing(options.products)
     times = choice.seconds(workers, model)
     if len(times) > 1 and others and min(times.values()) > _MIN_SECONDS_TO_MEASURE:
@@ -177,6 +180,7 @@ class _Choice(NamedTuple):
     options: Options
     roles: Roles
     source: Source
+    home: int | None
 
     def seconds(
         self, workers: Sequence[WorkerInfo], model: MachineModel
@@ -212,13 +216,25 @@ class _Choice(NamedTuple):
         self, workers: Sequence[WorkerInfo], places: Sequence[int], speeds: Sequence[float]
     ) -> Iterator[tuple[int, ...]]:
         """Yield some workers, the fastest ones, then more of them, as long as all get columns."""
-        fastest, *more = _without_the_slowest(places, speeds)
+        fastest, *more = [*self._few(workers, places), *_without_the_slowest(places, speeds)]
         yield fastest
         for owners in more:
             layout = self.cut(tuple(workers[place] for place in owners))
             own = [speeds[place] for place in owners]
             if (layout.nt + layout.rt) * min(own) >= sum(own):
                 yield owners
+
+    def _few(
+        self, workers: Sequence[WorkerInfo], places: Sequence[int]
+    ) -> Iterator[tuple[int, ...]]:
+        """Yield one, two, four of several GPUs, that which has the matrix among them."""
+        if self.home is None or not all(workers[place].has_gpu for place in places):
+            return
+        ordered = sorted(places, key=lambda place: workers[place].device != self.home)
+        count = 1
+        while count < len(ordered):
+            yield tuple(sorted(ordered[:count]))
+            count *= 2
 
     def _estimate(
         self, workers: Sequence[WorkerInfo], model: MachineModel, speeds: Sequence[float],
@@ -238,7 +254,12 @@ class _Choice(NamedTuple):
             for place, speed in zip(owners, own, strict=True)
             if model.devices[place].kind == "cpu"
         )
-        return stages.seconds(every=max(layout.kt // _STAGES, 1)) + max(loads, default=0.0)
+        seconds = stages.seconds(every=max(layout.kt // _STAGES, 1)) + max(loads, default=0.0)
+        if self.home is None or len(team) == 1:
+            return seconds
+        away = layout.m * layout.width * self.dtype.itemsize * (1 - 1 / len(team))
+        seconds += 2 * model.peer_link.seconds(away)
+        return seconds / _GAIN ** math.log2(len(team))
 
 
 def _without_the_slowest(

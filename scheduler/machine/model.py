@@ -41,6 +41,8 @@ class LinkModel:
         return self.latency + nbytes / self.bandwidth
 
 
+#: An H200 with the time that Python takes for an instruction, on the hosts of those measured.
+_H200 = replace(H200, issue_seconds=5e-5)
 #: Links between workers of different processes, by name.  NCCL on one host: measured on two H200
 #: joined by NVLink; over the network: one adapter of 400 Gbit/s.  Shared memory: two copies.
 NOMINAL_LINKS: Mapping[str, LinkModel] = {
@@ -153,7 +155,7 @@ class MachineModel:
         """Return a model that needs no measuring: every GPU an H200, every core `CORE`."""
         return cls(
             tuple(
-                H200
+                _H200
                 if worker.has_gpu
                 else cores(worker.blas_threads, by_reference=not worker.virtual)
                 for worker in workers

@@ -42,6 +42,8 @@ class Panel(NamedTuple):
     closing : float
         What comes after the last step for its tile column, shared by all owners, and for
         its rows of right-hand sides.
+    issuing : float
+        Of the host thread that enqueues it, on a GPU.
     """
 
     tile: Tile
@@ -50,14 +52,19 @@ class Panel(NamedTuple):
     finish: float
     travel: float
     closing: float
+    issuing: float
 
 
 class Trailing(NamedTuple):
-    """Update of a tile's step on all columns to its right: seconds of one owner, flops of all."""
+    """Update of a tile's step on all columns to its right: seconds of one owner, flops of all.
+
+    `issuing` are the seconds of the host thread that enqueues it, on all GPUs of a process.
+    """
 
     tile: Tile
     seconds: float
     flops: float
+    issuing: float
 
 
 class Stage(NamedTuple):
@@ -122,6 +129,8 @@ class Stages:
         #: Whether an owner's update waits for its own panel.
         kinds = [model.devices[g].kind for g in owners]
         self._panels_alone = panel_worker is None and kinds.count("gpu") == len(kinds) > 1
+        #: Host threads that enqueue, one in each process.
+        self._threads = len({(w.host, w.pid) for w in model.workers} or {0})
         self._kinds = [self]
         equals = _kinds([model.devices[g] for g in owners], speeds) if speeds else []
         if len(equals) > 1:
@@ -144,9 +153,16 @@ class Stages:
         """Return the time of calls on a worker, by default on an owner of columns."""
         model = self._model.devices[self._owners[0] if worker is None else worker]
         times = [model.kernel_seconds(kind, shapes, self._dtype) for kind, shapes in calls]
-        issuing = model.issue_seconds * len(times)
         # A GPU's host issues the next calls while it works.
-        return max(sum(times), issuing) if model.kind == "gpu" else sum(times) + issuing
+        return sum(times) + (model.kind == "cpu") * model.issue_seconds * len(times)
+
+    def _issuing(self, calls: Sequence[Call]) -> float:
+        """Return the seconds in which a host thread enqueues calls on a GPU."""
+        model = self._model.devices[self._owners[0]]
+        if model.kind == "cpu":
+            return 0.0
+        enqueuing = sum(model.host_seconds(call.kind, call.shapes) for call in calls)
+        return enqueuing + model.issue_seconds * len(calls)
 
     def tile(self, start: int, nb: int) -> Tile:
         """Return the diagonal tile of size `nb` that begins at `start`."""
@@ -170,7 +186,8 @@ class Stages:
             columns = max(nrhs - tile.start * self._steps.begins_late(tile), 0)
             closing += self._dealt_out(partial(self._steps.substitution, tile), columns, tile)
         seconds = self._seconds(factor, self._panel_worker)
-        return Panel(tile, seconds, overlap, self._seconds(finish), travel, closing)
+        issuing = self._issuing([*calls, *chain, *own])
+        return Panel(tile, seconds, overlap, self._seconds(finish), travel, closing, issuing)
 
     def _travel_seconds(self, tile: Tile, factor: Sequence[Call], finish: Sequence[Call]) -> float:
         """Return the time to send a panel to other owners, and to the panel worker and back."""
@@ -202,7 +219,9 @@ class Stages:
         calls = self._steps.update(tile, inside)
         flops = _flops(calls + beside(right) if right else calls)
         part = own.columns / tile.columns
-        return Trailing(own, part * seconds, part * flops)
+        # The next panel's owner updates its column before the others.
+        issuing = (len(self._owners) + 1) * self._issuing(calls) / self._threads
+        return Trailing(own, part * seconds, part * flops, part * issuing)
 
     def _updating(self, tile: Tile) -> Tile:
         """Return the tile of a whole block of panels, if their updates are done at once."""
@@ -221,7 +240,12 @@ class Stages:
     def stage(self, trailing: Trailing | None, panel: Panel) -> Stage:
         """Return the time from the panel before, whose update is given, to this one."""
         chain, load, alone = self._chain_and_load(trailing, panel)
+        load = max(load, self._host_load(trailing, panel))
         return Stage(max(chain, load) + panel.closing, alone + panel.closing)
+
+    def _host_load(self, trailing: Trailing | None, panel: Panel) -> float:
+        """Return the time in which a host thread enqueues what is done from panel to panel."""
+        return panel.issuing / self._threads + (trailing.issuing if trailing else 0.0)
 
     def _chain_and_load(
         self, trailing: Trailing | None, panel: Panel
@@ -274,6 +298,8 @@ class Stages:
                 for kind, update, panel in zip(self._kinds, updates, panels, strict=True)
             ]
             load = max(load for _, load, _ in times)
+            for update, panel in zip(updates, panels, strict=True):
+                load = max(load, self._host_load(update, panel))
             # Each panel has an owner of one kind; meanwhile all owners do their parts.
             yield max(panel.closing for panel in panels) + sum(
                 kind._part * max(chain, load)

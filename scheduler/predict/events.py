@@ -1,9 +1,9 @@
 """Event simulation of host threads, queues and shared multiprocessors.
 
-Each worker has a host thread that issues its instructions in program order, and three
-in-order queues.  A CPU works in its host thread; a GPU's host thread only enqueues, and
-stops where it needs an event that another worker has not recorded yet.  (It stops after a
-panel by CholeskyQR2, too, which is not simulated.)
+Each worker's instructions are issued in program order, to three in-order queues.  A CPU works in
+its own host thread.  For all GPUs of a process one thread enqueues, the most urgent instruction
+first of those whose events have been recorded by other workers.  (It stops after a panel by
+CholeskyQR2, too, which is not simulated.)
 
 The PANEL and UPDATE queues of a GPU share its multiprocessors.  The rule, as measured
 on an H200 (`DeviceModel.overlap`): the factorization or inversion of a panel beside an update
@@ -66,9 +66,12 @@ class SimulationState:
         self.ready = [0.0] * total  # time of the latest of these so far
         self.after: list[list[int]] = [[] for _ in range(total + 1)]
         self.needs: dict[int, list[int]] = {}  # instructions elsewhere to be issued before
-        self.held: dict[int, list[int]] = {}  # instruction -> workers that wait for its issue
+        self.held: dict[int, set[int]] = {}  # instruction -> workers that wait for its issue
         self.position, self.clock = self.first[:-1], [0.0] * len(programs)
-        self.dask_delays: dict[int, float] = {}  # Dask's delay of a host thread before an issue
+        #: For each worker, those for which one host thread enqueues; its clock is the first one's.
+        self.together = _together(model)
+        self.dask_delays: dict[int, float] = {}  # Dask's delay of a worker before an issue
+        self.opened = [0.0] * len(programs)  # when Dask has begun each worker's latest task
         # Of the kernels that run on the PANEL queue (2 w) and the UPDATE queue (2 w + 1) of GPU w:
         # work left at time `since`, speed, and number of the latest prediction of the end.
         slots = 2 * len(programs)
@@ -212,16 +215,10 @@ class SimulationState:
     def issue(self, hosts: list[int]) -> None:
         """Advance host threads until they end, compute, or wait for another one."""
         while hosts:
-            w = hosts.pop()
-            while self.position[w] < self.first[w + 1]:
-                index = self.position[w]
-                now = self.clock[w] = self.clock[w] + self.dask_delays.pop(index, 0.0)
-                if needs := self.needs.get(index):
-                    missing = [need for need in needs if math.isnan(self.issued[need])]
-                    if missing:
-                        self.held.setdefault(missing[0], []).append(w)
-                        break
-                    now = max(now, *(self.issued[need] for need in needs))
+            team = self.together[hosts.pop()]
+            while (w := self.next_worker(team)) is not None:
+                index, thread = self.position[w], team[0]
+                now = max(self.clock[thread], self.opened[w], self.needed(index))
                 now += self.model.devices[w].issue_seconds
                 self.position[w] += 1
                 if self.blocking[w]:
@@ -230,8 +227,31 @@ class SimulationState:
                 self.end_dependence(
                     index, now + min(self.host[index], self.model.devices[w].launch_seconds)
                 )
-                self.clock[w] = self.issued[index] = now + self.host[index]
+                self.clock[thread] = self.issued[index] = now + self.host[index]
                 hosts += self.held.pop(index, ())
+
+    def next_worker(self, team: Sequence[int]) -> int | None:
+        """Return the worker whose instruction a host thread issues next, if there is one."""
+        found, best = None, (math.inf, 0.0)
+        for w in team:
+            index = self.position[w]
+            if index == self.first[w + 1]:
+                continue
+            if delay := self.dask_delays.pop(index, 0.0):
+                self.opened[w] = self.clock[team[0]] + delay
+            needs = self.needs.get(index, ())
+            missing = next((need for need in needs if math.isnan(self.issued[need])), None)
+            if missing is not None:
+                self.held.setdefault(missing, set()).add(w)
+                continue
+            ready = max(self.clock[team[0]], self.opened[w], self.needed(index))
+            if (rank := (ready, self.all[index].urgency)) < best:
+                found, best = w, rank
+        return found
+
+    def needed(self, index: int) -> float:
+        """Return when everything that an instruction needs has been issued."""
+        return max((self.issued[need] for need in self.needs.get(index, ())), default=0.0)
 
     def end_dependence(self, index: int, now: float) -> None:
         """Count one of the ends for which an instruction waits; start it after the last."""
@@ -305,6 +325,21 @@ class SimulationState:
             waits.append(f"message {tuple(i.message)} from worker {i.message.source}")
         waiting = f" (waits for {', '.join(waits)})" if waits else ""
         return f"worker {w} is stuck at instruction {index - span.start}, {i.label}{waiting}"
+
+
+def _together(model: MachineModel) -> list[tuple[int, ...]]:
+    """Return for each worker those whose instructions its host thread issues."""
+    processes = [(worker.host, worker.pid) for worker in model.workers]
+    processes = processes or [("", 0)] * len(model.devices)
+    teams: dict[tuple[str, int], list[int]] = {}
+    for w, (device, process) in enumerate(zip(model.devices, processes, strict=True)):
+        if device.kind == "gpu":
+            teams.setdefault(process, []).append(w)
+    found: list[tuple[int, ...]] = [(w,) for w in range(len(model.devices))]
+    for team in teams.values():
+        for w in team:
+            found[w] = tuple(team)
+    return found
 
 
 def _is_again(copy: CopyRegion) -> bool:
