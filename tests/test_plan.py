@@ -391,3 +391,21 @@ def test_windows_are_of_about_so_many_steps(routine: str, workers: int) -> None:
         assert len(list(program.windows(program.last_step))) == 1
     if workers == 1:
         assert len(list(plan.programs[0].windows(plan.window))) == 1
+
+
+@pytest.mark.parametrize("home", [0, 2])
+@pytest.mark.parametrize(
+    ("routine", "n", "count"),
+    [("lu", 4096, 1), ("lu", 8192, 1), ("lu", 16384, 2), ("lu", 32768, 4), ("cholesky", 8192, 1),
+     ("cholesky", 32768, 4), ("qr", 4096, 1), ("qr", 32768, 4)],
+)  # fmt: skip
+def test_a_matrix_on_a_gpu_takes_as_many_as_pay(
+    routine: str, n: int, count: int, home: int
+) -> None:
+    gpus = tuple(WorkerInfo(f"gpu{i}", "gpu", f"tcp://{i}", device=i, pid=1) for i in range(4))
+    asked = Problem(routine, n, n, 0, np.dtype("float64"))
+    plan = make_plan(asked, Options(), gpus, False, "in place", home=home)
+    assert len(plan.workers) == count
+    assert home in {worker.device for worker in plan.workers}
+    everywhere = make_plan(asked, Options(), gpus, False, "in place")
+    assert len(everywhere.workers) == len(gpus)

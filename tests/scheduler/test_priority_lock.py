@@ -1,21 +1,14 @@
-"""Threads that enqueue take turns, the most urgent first."""
+"""A lock that goes to the most urgent thread that waits."""
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from hetero_la.scheduler.exchange.priority_lock import PriorityLock
-from hetero_la.scheduler.graph.tasks import Region
-from hetero_la.scheduler.program.instructions import CallKernel
-from hetero_la.tiles.kernels.cpu.device import CpuDevice
-from hetero_la.tiles.storage.layout import TileLayout
-from tests.support import random, run_in_threads, set_up
 
 
 def started(work: Callable[[], None]) -> threading.Thread:
@@ -105,37 +98,3 @@ def test_one_thread_at_a_time_has_the_turn() -> None:
         thread.join(30)
         assert not thread.is_alive()
     assert most == [1]
-
-
-class Waiting(CpuDevice):
-    """Its host waits in the first call until that of another device has begun."""
-
-    enqueues = True
-
-    def __init__(self, name: str, begun: dict[str, threading.Event]) -> None:
-        super().__init__(name)
-        self._begun, self._context = begun, contextlib.nullcontext
-        self.met: bool | None = None
-
-    def on_wait(self, context: Any) -> contextlib.AbstractContextManager[None]:
-        self._context = context
-        return contextlib.nullcontext()
-
-    def call(self, kernel: str, *rest: Any) -> None:
-        if self.met is None:
-            self._begun[self.name].set()
-            with self._context():
-                self.met = all(event.wait(5) for event in self._begun.values())
-        super().call(kernel, *rest)
-
-
-def test_a_wait_within_a_call_lets_others_enqueue() -> None:
-    begun = {name: threading.Event() for name in ("one", "two")}
-    devices = [Waiting(name, begun) for name in begun]
-    made = set_up(TileLayout(4, 8, 4), 2)
-    for program, column in zip(made.programs, range(2), strict=True):
-        whole = (Region("A", column, 0, 1),)
-        program.instructions = [CallKernel(0, column, column, "laset_0", whole)]
-    array, _ = run_in_threads(made, devices, random(4, 8))
-    assert [device.met for device in devices] == [True, True]
-    assert not array.any()

@@ -25,6 +25,7 @@ from hetero_la.scheduler.program.instructions import (
 )
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.device import Queue
+from hetero_la.tiles.kernels.spec import SPECS
 from hetero_la.tiles.storage.layout import TileLayout
 from tests.support import (
     Engine,
@@ -332,12 +333,30 @@ def test_blocks_of_columns_give_the_programs_that_single_tasks_give(
                 graph, Placement(graph, columns, owners if panel else None), columns,
                 owners + panel,
                 depth=depth, arrival=arrival,
-                shared=range(owners + panel) if shared else (),
+                shared=range(owners + panel) if shared else (), panels_alone=owners > 1,
             )
             for graph in (blocks, tasks)
         ]  # fmt: skip
         assert made[0][0] == made[1][0]
         assert made[0][1].messages == made[1][1].messages
+
+
+@pytest.mark.parametrize("routine", ["lu", "cholesky", "qr"])
+def test_an_update_waits_for_the_panel_of_its_worker(routine: str) -> None:
+    """On several GPUs: with all of the GPU the panel is with the others sooner."""
+    made = set_up(layout_of(9, 9, 1, 0), 3, routine=routine)
+    waited = 0
+    for program in made.programs:
+        panel: int | None = None
+        for place, call in enumerate(program.instructions):
+            if not isinstance(call, CallKernel):
+                continue
+            if call.queue is Queue.PANEL and SPECS[call.kind].chain:
+                panel = place
+            elif call.queue is Queue.UPDATE and panel is not None:
+                assert any(panel <= before for before in call.waits)
+                waited, panel = waited + 1, None
+    assert waited >= 6
 
 
 # --- what travels

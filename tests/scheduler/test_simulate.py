@@ -66,6 +66,23 @@ class Case:
         return simulate(self.programs, self.traffic, self.graph, model, np.float64, **options)
 
 
+def test_one_thread_enqueues_for_all_gpus_of_a_process() -> None:
+    slow = replace(H200, issue_seconds=1e-3)
+    case = Case(8192, 512, 4)
+    there = [WorkerInfo(f"gpu{i}", "gpu", device=i, pid=1) for i in range(4)]
+    apart = [replace(info, pid=i) for i, info in enumerate(there)]
+    one, several = (
+        simulate(
+            case.programs, case.traffic, case.graph, MachineModel((slow,) * 4, tuple(infos)),
+            np.float64,
+        )
+        for infos in (there, apart)
+    )  # fmt: skip
+    total = sum(len(program.instructions) for program in case.programs)
+    assert one.makespan > 1e-3 * total > 2 * several.makespan
+    assert case.run(slow).makespan == one.makespan  # without workers, all are in one process
+
+
 CASES = {
     "one": lambda: Case(4000, 256, 1),
     "four": lambda: Case(8192, 512, 4),
