@@ -237,7 +237,7 @@ def test_plans_of_every_routine(routine: str, workers: tuple[WorkerInfo, ...] | 
 def test_predictions_of_every_routine_grow(routine: str) -> None:
     def seconds(n: int, workers: tuple[WorkerInfo, ...]) -> float:
         nrhs = n if routine in ("inverse", "explicit_q") else 0
-        plan = hetero_la.plan(routine, (n, n), nrhs=nrhs, nb=512, workers=workers, panel="gpu")
+        plan = hetero_la.plan(routine, (n, n), nrhs=nrhs, nb=1024, workers=workers, panel="gpu")
         return plan._simulated(()).makespan  # without Dask's tasks
 
     assert seconds(16384, GPUS[:1]) > 2.5 * seconds(8192, GPUS[:1])
@@ -246,7 +246,7 @@ def test_predictions_of_every_routine_grow(routine: str) -> None:
 
 def test_predictions_grow_with_the_work() -> None:
     def seconds(n: int, workers: tuple[WorkerInfo, ...]) -> float:
-        plan = hetero_la.plan("lu", (n, n), nb=256, workers=workers, panel="gpu")
+        plan = hetero_la.plan("lu", (n, n), nb=1024, workers=workers, panel="gpu")
         return plan._simulated(()).makespan  # without Dask's tasks
 
     assert seconds(16384, GPUS[:1]) > 2.5 * seconds(8192, GPUS[:1])

@@ -2,26 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import heapq
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from hetero_la.scheduler.exchange.priority_lock import PriorityLock
 from hetero_la.scheduler.exchange.wait_table import WaitTable
 from hetero_la.scheduler.program.instructions import Instruction
 
-if TYPE_CHECKING:
-    from hetero_la.scheduler.exchange.in_process import ThreadPort
-
 #: Urgency of threads that are not in the middle of an instruction.
 LAST = 2**31
+
+
+class Waiting(Protocol):
+    """A worker's port, which knows what there is to wait for."""
+
+    busy: bool  #: whether a thread waits in the middle of an instruction
+
+    def there(self, instruction: Instruction) -> bool:
+        """Return whether what an instruction waits for is there, or enqueued."""
+
+    def waits_for_copy(self, instruction: Instruction) -> bool:
+        """Return whether others should be served before a message that is there is copied."""
+
+
+class PriorityLock:
+    """A lock that is handed on by urgency, to a thread that waits for it.
+
+    Examples
+    --------
+    >>> lock = PriorityLock()
+    >>> with lock.held(urgency=0):
+    ...     lock.yield_to(urgency=1)  # nobody else waits: it stays ours
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held = False
+        self._waiting: list[tuple[int, int, threading.Event]] = []
+        self._arrivals = itertools.count()
+
+    def acquire(self, urgency: int) -> None:
+        """Wait for the lock; the smaller number is the more urgent."""
+        with self._lock:
+            if not self._held:
+                self._held = True
+                return
+            mine = threading.Event()
+            heapq.heappush(self._waiting, (urgency, next(self._arrivals), mine))
+        mine.wait()  # whoever holds the lock releases it, whatever happens to the run
+
+    def release(self) -> None:
+        """Release the lock; the most urgent of those that wait has it now."""
+        with self._lock:
+            if self._waiting:
+                heapq.heappop(self._waiting)[2].set()
+            else:
+                self._held = False
+
+    def yield_to(self, urgency: int) -> None:
+        """Let those go first that are more urgent than what comes next here."""
+        waiting = self._waiting
+        if waiting and waiting[0][0] < urgency:
+            self.release()
+            self.acquire(urgency)
+
+    @contextlib.contextmanager
+    def held(self, urgency: int) -> Iterator[None]:
+        """Hold the lock inside the block."""
+        self.acquire(urgency)
+        try:
+            yield
+        finally:
+            self.release()
+
+    @contextlib.contextmanager
+    def released(self, urgency: int) -> Iterator[None]:
+        """Release the lock inside the block, which waits for something."""
+        self.release()
+        try:
+            yield
+        finally:
+            self.acquire(urgency)
 
 
 @dataclass
 class _Slice:
     """Part of a worker's program that its thread has begun."""
 
-    port: ThreadPort
+    port: Waiting
     instructions: Sequence[Instruction]
     place: int
     stop: int
@@ -68,7 +140,7 @@ class Enqueuer:
         self._slices: list[_Slice] = []
 
     def run(
-        self, port: ThreadPort, instructions: Sequence[Instruction], places: range,
+        self, port: Waiting, instructions: Sequence[Instruction], places: range,
         issue: Callable[[int], None],
     ) -> None:  # fmt: skip
         """Return when instructions of a worker are issued, by this thread or another one."""

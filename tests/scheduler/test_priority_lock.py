@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hetero_la.scheduler.exchange.priority_lock import PriorityLock
+from hetero_la.scheduler.exchange.enqueuer import PriorityLock
 
 
 def started(work: Callable[[], None]) -> threading.Thread:
