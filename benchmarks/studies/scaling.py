@@ -91,6 +91,7 @@ def _processes(workers: int, gpus: bool) -> Iterator[Prepare]:
     """Start workers that are processes; yield what prepares their runs."""
 
     def prepare(problem: Factorization, n: int) -> Timed:
+        processes.wait_until_gone(client)
         client.run(processes.free_memory)
         blocks = processes.blocks(client, problem.routine, n, _BLOCKS * workers)
         return partial(processes.lazily, client, problem.routine, blocks)
@@ -183,7 +184,7 @@ def _of_way(rows: Rows, way: str, routine: str, most: int) -> str:
     these = {"way": way, "routine": routine, "workers": most}
     compared = [row for row in rows_of(rows, "strong", **these) if "speed-up" in row]
     strong = max(compared, key=lambda row: row["n"])
-    (weak,) = rows_of(rows, "weak", **these)
+    weak = next(iter(rows_of(rows, "weak", **these)), {})
     place, speed = (
         "GPU" if strong["place"] == "GPU" else "core",
         in_units(strong["flop/s"], "flop/s"),
@@ -192,10 +193,12 @@ def _of_way(rows: Rows, way: str, routine: str, most: int) -> str:
         return (
             f"{routine} by {way}: one {place} has {speed} at n = {strong['n']}; there is no other."
         )
+    there = f"{routine} by {way}: {most} {place}s have {speed} at n = {strong['n']}"
+    if "efficiency" not in weak:
+        return f"{there}, {strong['speed-up']:.2f} times as much as one."
     return (
-        f"{routine} by {way}: {most} {place}s have {speed} at n = {strong['n']}, "
-        f"{strong['speed-up']:.2f} times as much as one, and are {percent(weak['efficiency'])} "
-        f"efficient at n = {weak['n']}, with as much memory for each."
+        f"{there}, {strong['speed-up']:.2f} times as much as one, and are "
+        f"{percent(weak['efficiency'])} efficient at n = {weak['n']}, with as much memory for each."
     )
 
 
@@ -211,6 +214,7 @@ def draw(figure: Any, rows: Rows) -> None:
                 series = [(way, None) for way in values_of(rows, "way")]
             for i, (way, n) in enumerate(series):
                 of_line = rows_of(shown, mode, way=way, **({"n": n} if n else {}))
+                of_line = [row for row in of_line if entry in row]
                 line(axes, of_line, "workers", entry, f"{way}, n = {n}" if n else way, i)
             counts = values_of(rows, "workers")
             ideal = counts if mode == "strong" else [1.0] * len(counts)

@@ -95,11 +95,7 @@ def blocks(client: Client, routine: str, n: int, count: int) -> da.Array:
 
 def lazily(client: Client, routine: str, x: da.Array) -> float:
     """Return the seconds until the factors of a Dask array are with the workers."""
-    until = time.monotonic() + _GONE
-    while any("hetero-la" in key for key in _keys(client)):  # results of the run before
-        if time.monotonic() > until:
-            raise TimeoutError(f"the factors of the run before are still there after {_GONE} s")
-        time.sleep(0.01)
+    wait_until_gone(client, "hetero-la")
     began = time.perf_counter()
     lazy = LAZY[routine](x, check_finite=False, client=client)
     there = client.persist(list(lazy) if isinstance(lazy, tuple) else [lazy])
@@ -109,6 +105,15 @@ def lazily(client: Client, routine: str, x: da.Array) -> float:
         if block.status == "error":
             raise block.exception()
     return seconds
+
+
+def wait_until_gone(client: Client, what: str = "") -> None:
+    """Wait until results of the runs before, those with `what` in their keys, are not there."""
+    until = time.monotonic() + _GONE
+    while any(what in key for key in _keys(client)):
+        if time.monotonic() > until:
+            raise TimeoutError(f"results of the run before are still there after {_GONE} s")
+        time.sleep(0.01)
 
 
 def _keys(client: Client) -> list[str]:
