@@ -10,6 +10,7 @@ import pytest
 from hetero_la.numerics.conditioning import hermitian_norm1
 from hetero_la.numerics.range_scaling import column_exponents, scaling_exponent
 from hetero_la.numerics.refinement import refine
+from hetero_la.tiles.kernels.gpu_libraries.finite import is_finite
 from tests.support import DTYPES, positive, random
 
 
@@ -49,3 +50,16 @@ def test_a_solution_beside_one_of_zeros_is_refined() -> None:
     exact = np.linalg.solve(a, b)
     found = refine(a, float(np.abs(a).sum(axis=0).max()), np.linalg.inv(a).dot, b, exact * 1.01)
     assert np.allclose(found, exact, rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "float16", "longdouble", ">f8"])
+@pytest.mark.parametrize("n", [3, 300])
+def test_one_element_that_is_not_finite_is_found_in_any_layout(n: int, dtype: str) -> None:
+    a = np.asfortranarray(random(n, seed=1).astype(dtype))
+    layouts = (a, a.T, a[:, ::-1], np.repeat(a, 2, axis=0)[::2], a[1:])
+    huge = a.astype("float64") * 1e300 if a.dtype.kind == "f" else a  # whose squares overflow
+    assert all(map(is_finite, (*layouts, huge)))
+    a.flags.writeable = True
+    for bad in (np.nan, np.inf, -np.inf):
+        a[n - 1, n // 2] = bad
+        assert not any(map(is_finite, (a, a.T, a[:, ::-1], np.repeat(a, 2, axis=0)[::2], a[1:])))

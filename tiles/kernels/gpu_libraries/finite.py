@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.linalg import blas
 
 from hetero_la.tiles.arrays.host_threads import PARALLEL_BYTES, copy_threads, thread_count
 from hetero_la.tiles.arrays.transfer import Array, is_device_array, on_device_of
 from hetero_la.tiles.kernels.gpu_libraries.norms import holds_not_finite
 
-#: Elements up to which each is tested, which is faster than a sum but takes a mask.
-_FEW = 1 << 18
+#: SciPy's BLAS, as LAPACK's is: the threads of another one would compete with those that look for
+#: more work.
+_DOTS = {
+    np.dtype(char).str: getattr(blas, name)
+    for char, name in {"f": "sdot", "d": "ddot", "F": "cdotu", "D": "zdotu"}.items()
+}
+#: Elements of one call: BLAS takes 32-bit sizes.
+_AT_ONCE = 1 << 30
+#: Elements up to which each is tested, which takes a mask: BLAS would wake threads for few.
+_FEW = 1 << 16
 
 
 def is_finite(a: Array) -> bool:
@@ -27,7 +36,15 @@ def is_finite(a: Array) -> bool:
 
 
 def _sum(a: np.ndarray) -> Array:
-    """Return the sum of an array on the host, by several threads if it is large."""
+    """Return a sum over an array on the host that is not finite if an element is not.
+
+    BLAS sums the squares of what is contiguous; else several threads sum what is large.
+    """
+    dot = _DOTS.get(a.dtype.str)
+    if dot and a.flags.aligned and (a.flags.c_contiguous or a.flags.f_contiguous):
+        elements = a.reshape(-1, order="A")
+        parts = (elements[at : at + _AT_ONCE] for at in range(0, a.size, _AT_ONCE))
+        return sum(dot(part, part) for part in parts)
     if a.nbytes < 2 * PARALLEL_BYTES:
         return a.sum()
     along = int(np.argmax(np.abs(a.strides)))
