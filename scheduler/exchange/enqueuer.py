@@ -12,6 +12,7 @@ from typing import Protocol
 
 from hetero_la.scheduler.exchange.wait_table import WaitTable
 from hetero_la.scheduler.program.instructions import Instruction
+from hetero_la.tiles.kernels.device import Device
 
 #: Urgency of threads that are not in the middle of an instruction.
 LAST = 2**31
@@ -20,6 +21,7 @@ LAST = 2**31
 class Waiting(Protocol):
     """A worker's port, which knows what there is to wait for."""
 
+    device: Device
     busy: bool  #: whether a thread waits in the middle of an instruction
 
     def there(self, instruction: Instruction) -> bool:
@@ -116,7 +118,8 @@ class _Slice:
     def advance(self) -> None:
         """Issue its next instruction; keep what it raises."""
         try:
-            self.issue(self.place)
+            with self.port.device.current():
+                self.issue(self.place)
             self.place += 1
         except BaseException as error:
             self.error = error

@@ -55,7 +55,7 @@ class ThreadPort(Port):
     """
 
     def __init__(self, table: WaitTable, enqueuer: Enqueuer, worker: int, device: Device) -> None:
-        self._table, self._worker, self._device = table, worker, device
+        self._table, self._worker, self.device = table, worker, device
         self._enqueuer = enqueuer if device.enqueues else None
         self.busy = False  #: whether a thread waits in the middle of an instruction
 
@@ -108,24 +108,24 @@ class ThreadPort(Port):
 
     def offer(self, message: Message, arrays: list[Array], queue: Queue) -> None:
         """Offer a message by reference."""
-        ready = self._device.record(queue)
+        ready = self.device.record(queue)
         self._table.put(message.key, _Message(message.first, arrays, ready))
 
     @contextlib.contextmanager
     def taking(self, message: Message, receive: ReceiveMessage) -> Iterator[Offered]:
         """Take a message in the block, once its first consumer has its copy."""
         found, copied = self._table.get(message.key), (message.key, "copied")
-        self._device.wait(Queue.COPY, found.ready)
+        self.device.wait(Queue.COPY, found.ready)
         first = message.first == self._worker
         if self._enqueuer and not first and copied in self._table:
-            self._device.wait(Queue.COPY, self._table.get(copied))
-        yield Offered(found.arrays, self._device)
+            self.device.wait(Queue.COPY, self._table.get(copied))
+        yield Offered(found.arrays, self.device)
         if self._enqueuer and first:
-            self._table.put(copied, self._device.record(Queue.COPY))
+            self._table.put(copied, self.device.record(Queue.COPY))
 
     def note_taken(self, key: MessageKey, queue: Queue) -> None:
         """Tell the sender that a message is no longer read once `queue` has come here."""
-        self._table.put((key, self._worker), self._device.record(queue))
+        self._table.put((key, self._worker), self.device.record(queue))
 
     def taken(self, key: MessageKey, consumer: int, instruction: Instruction) -> Event:
         """Return when `consumer` no longer reads a message."""
