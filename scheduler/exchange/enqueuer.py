@@ -3,108 +3,54 @@
 from __future__ import annotations
 
 import contextlib
-import heapq
-import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from hetero_la.scheduler.exchange.port import Issuer
 from hetero_la.scheduler.exchange.wait_table import WaitTable
 from hetero_la.scheduler.program.instructions import Instruction
+from hetero_la.tiles.arrays.errors import RunAbortedError
 from hetero_la.tiles.kernels.device import Device
 
-#: Urgency of threads that are not in the middle of an instruction.
-LAST = 2**31
 
-
-class Waiting(Protocol):
-    """A worker's port, which knows what there is to wait for."""
+class EnqueuingPort(Protocol):
+    """Port of a worker whose device enqueues."""
 
     device: Device
     busy: bool  #: whether a thread waits in the middle of an instruction
 
     def there(self, instruction: Instruction) -> bool:
-        """Return whether what an instruction waits for is there, or enqueued."""
+        """Return whether the messages that an instruction waits for have been offered."""
 
     def waits_for_copy(self, instruction: Instruction) -> bool:
         """Return whether others should be served before a message that is there is copied."""
 
 
-class PriorityLock:
-    """A lock that is handed on by urgency, to a thread that waits for it.
-
-    Examples
-    --------
-    >>> lock = PriorityLock()
-    >>> with lock.held(urgency=0):
-    ...     lock.yield_to(urgency=1)  # nobody else waits: it stays ours
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._held = False
-        self._waiting: list[tuple[int, int, threading.Event]] = []
-        self._arrivals = itertools.count()
-
-    def acquire(self, urgency: int) -> None:
-        """Wait for the lock; the smaller number is the more urgent."""
-        with self._lock:
-            if not self._held:
-                self._held = True
-                return
-            mine = threading.Event()
-            heapq.heappush(self._waiting, (urgency, next(self._arrivals), mine))
-        mine.wait()  # whoever holds the lock releases it, whatever happens to the run
-
-    def release(self) -> None:
-        """Release the lock; the most urgent of those that wait has it now."""
-        with self._lock:
-            if self._waiting:
-                heapq.heappop(self._waiting)[2].set()
-            else:
-                self._held = False
-
-    def yield_to(self, urgency: int) -> None:
-        """Let those go first that are more urgent than what comes next here."""
-        waiting = self._waiting
-        if waiting and waiting[0][0] < urgency:
-            self.release()
-            self.acquire(urgency)
-
-    @contextlib.contextmanager
-    def held(self, urgency: int) -> Iterator[None]:
-        """Hold the lock inside the block."""
-        self.acquire(urgency)
-        try:
-            yield
-        finally:
-            self.release()
-
-    @contextlib.contextmanager
-    def released(self, urgency: int) -> Iterator[None]:
-        """Release the lock inside the block, which waits for something."""
-        self.release()
-        try:
-            yield
-        finally:
-            self.acquire(urgency)
-
-
-@dataclass
+@dataclass(eq=False)
 class _Slice:
     """Part of a worker's program that its thread has begun."""
 
-    port: Waiting
+    port: EnqueuingPort
     instructions: Sequence[Instruction]
     place: int
     stop: int
-    issue: Callable[[int], None]
+    issuer: Issuer
     error: BaseException | None = None
 
     @property
     def ended(self) -> bool:
         return self.error is not None or self.place == self.stop
+
+    @property
+    def needs_its_thread(self) -> bool:
+        """Whether only its own thread can go on.
+
+        What a storage waits for may need a later slice of another worker, whose thread must not be
+        in that wait.
+        """
+        return self.ended or self.issuer.may_wait(self.place)
 
     def rank(self) -> tuple[bool, int] | None:
         """Return the place of its next instruction among others; None if it cannot be issued."""
@@ -119,10 +65,28 @@ class _Slice:
         """Issue its next instruction; keep what it raises."""
         try:
             with self.port.device.current():
-                self.issue(self.place)
+                self.issuer.issue(self.place)
             self.place += 1
         except BaseException as error:
             self.error = error
+
+
+@dataclass(eq=False)
+class _Waiter:
+    """Thread that waits for the turn, in the middle of an instruction (`returns`) or not."""
+
+    own: _Slice | None
+    returns: bool
+    turn: threading.Event = field(default_factory=threading.Event)
+
+    def rank(self) -> tuple[int, tuple[bool, int]]:
+        """Return its place among those that wait."""
+        if self.returns:
+            return 0, (False, 0)
+        if self.own is None or self.own.ended:
+            return 1, (False, 0)
+        able = self.own.needs_its_thread and self.own.rank()
+        return (2, able) if able else (3, (False, 0))
 
 
 class Enqueuer:
@@ -136,49 +100,102 @@ class Enqueuer:
     ----------
     table : WaitTable
         The run's messages.
+
+    Attributes
+    ----------
+    workers : set of int
+        Workers whose devices enqueue.
     """
 
     def __init__(self, table: WaitTable) -> None:
-        self._table, self.lock = table, PriorityLock()
+        self._table, self._guard = table, threading.Lock()
+        self._taken, self._waiting = False, list[_Waiter]()
         self._slices: list[_Slice] = []
+        self.workers: set[int] = set()
 
     def run(
-        self, port: Waiting, instructions: Sequence[Instruction], places: range,
-        issue: Callable[[int], None],
+        self, port: EnqueuingPort, instructions: Sequence[Instruction], places: range,
+        issuer: Issuer,
     ) -> None:  # fmt: skip
         """Return when instructions of a worker are issued, by this thread or another one."""
-        own = _Slice(port, instructions, places.start, places.stop, issue)
-        with self.lock.held(LAST):
+        own = _Slice(port, instructions, places.start, places.stop, issuer)
+        self._take(own)
+        try:
             self._slices.append(own)
             self._table.touch()
-            try:
-                while not own.ended:
-                    self._advance()
-            finally:
-                while port.busy:  # another thread is in the middle of an instruction
-                    self._pause(self._table.version)
-                self._slices.remove(own)
-                self._table.touch()
+            while not own.ended:
+                self._advance(own)
+                self._yield_to_better(own)
+        finally:
+            while port.busy:  # another thread is in the middle of an instruction: a kernel's
+                with contextlib.suppress(RunAbortedError):
+                    self._pause(own, self._table.version)
+            self._slices.remove(own)
+            self._table.touch()
+            self._give()
         if own.error is not None:
             raise own.error
 
-    def _advance(self) -> None:
+    @contextlib.contextmanager
+    def released(self) -> Iterator[None]:
+        """Leave the turn to others in the block, in which an instruction waits for something."""
+        self._give()
+        try:
+            yield
+        finally:
+            self._take(None, returns=True)
+
+    def _take(self, own: _Slice | None, *, returns: bool = False) -> None:
+        """Wait for the turn."""
+        with self._guard:
+            if not self._taken:
+                self._taken = True
+                return
+            mine = _Waiter(own, returns)
+            self._waiting.append(mine)
+        mine.turn.wait()  # whoever has the turn gives it back, whatever happens to the run
+
+    def _give(self) -> None:
+        """Give the turn to the best of those that wait."""
+        with self._guard:
+            if not self._waiting:
+                self._taken = False
+                return
+            best = min(self._waiting, key=_Waiter.rank)
+            self._waiting.remove(best)
+        best.turn.set()
+
+    def _yield_to_better(self, own: _Slice) -> None:
+        """Let those go first that have something to do which this thread cannot do for them."""
+        waiting = self._waiting
+        if waiting and any(waiter.rank()[0] < 3 for waiter in list(waiting)):
+            self._give()
+            self._take(own)
+
+    def _advance(self, own: _Slice) -> None:
         """Issue one instruction, or wait until there is one that can be issued."""
         self._table.check()
-        self.lock.yield_to(LAST)  # to those in the middle of an instruction
-        version = self._table.version
-        able = [(rank, at) for at, each in enumerate(self._slices) if (rank := each.rank())]
+        version = self._table.version  # before the ranks: what comes meanwhile ends the wait
+        able = [
+            (rank, at)
+            for at, each in enumerate(self._slices)
+            if (each is own or not each.needs_its_thread) and (rank := each.rank()) is not None
+        ]
         if not able:
-            self._pause(version)
+            self._pause(own, version)
             return
-        _, at = min(able)
-        chosen = self._slices[at]
+        chosen = self._slices[min(able)[1]]
         chosen.advance()
         self._table.note_progress()
         if chosen.error is not None:
             self._table.abort(chosen.error)
+        elif chosen is not own and chosen.needs_its_thread:
+            self._table.touch()  # that thread may wait for a change
 
-    def _pause(self, version: int) -> None:
+    def _pause(self, own: _Slice, version: int) -> None:
         """Wait until something has changed."""
-        with self.lock.released(LAST):
+        self._give()
+        try:
             self._table.wait_for_change(version)
+        finally:
+            self._take(own)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from hetero_la.scheduler.exchange.enqueuer import Enqueuer
-from hetero_la.scheduler.exchange.port import Port
+from hetero_la.scheduler.exchange.port import Issuer, Port
 from hetero_la.scheduler.exchange.wait_table import WaitTable
 from hetero_la.scheduler.program.instructions import Instruction, ReceiveMessage
 from hetero_la.scheduler.program.messages import Message, MessageKey
@@ -57,16 +57,16 @@ class ThreadPort(Port):
     def __init__(self, table: WaitTable, enqueuer: Enqueuer, worker: int, device: Device) -> None:
         self._table, self._worker, self.device = table, worker, device
         self._enqueuer = enqueuer if device.enqueues else None
+        if self._enqueuer is not None:
+            self._enqueuer.workers.add(worker)
         self.busy = False  #: whether a thread waits in the middle of an instruction
 
-    def issue(
-        self, instructions: Sequence[Instruction], places: range, issue: Callable[[int], None]
-    ) -> None:
+    def issue(self, instructions: Sequence[Instruction], places: range, issuer: Issuer) -> None:
         """Issue instructions; those of GPUs by whichever thread has the turn."""
         if self._enqueuer is not None:
-            self._enqueuer.run(self, instructions, places, issue)
+            self._enqueuer.run(self, instructions, places, issuer)
         else:
-            super().issue(instructions, places, issue)
+            super().issue(instructions, places, issuer)
 
     def check_in(self) -> None:
         """Raise RunAbortedError if the run was aborted; note that it goes on."""
@@ -88,10 +88,11 @@ class ThreadPort(Port):
 
         The first consumer of a message makes what everybody waits for next.
         """
-        if not isinstance(instruction, ReceiveMessage):
+        if not isinstance(instruction, ReceiveMessage) or self._enqueuer is None:
             return False
         first = self._table.get(instruction.message).first
-        return first != self._worker and (instruction.message, "copied") not in self._table
+        copied = (instruction.message, "copied") in self._table
+        return first != self._worker and first in self._enqueuer.workers and not copied
 
     @contextlib.contextmanager
     def waiting(self, instruction: Instruction) -> Iterator[None]:
@@ -101,10 +102,10 @@ class ThreadPort(Port):
             return
         self.busy = True
         try:
-            with self._enqueuer.lock.released(instruction.urgency):
+            with self._enqueuer.released():
                 yield
         finally:
-            self.busy = False
+            self.busy = False  # only now that the turn is back
 
     def offer(self, message: Message, arrays: list[Array], queue: Queue) -> None:
         """Offer a message by reference."""

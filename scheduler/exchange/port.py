@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from hetero_la.scheduler.program.instructions import Instruction, ReceiveMessage
@@ -21,20 +21,24 @@ class Incoming(Protocol):
         """Copy a part to memory of the receiver, on its COPY queue."""
 
 
+class Issuer(Protocol):
+    """A worker's runner, which issues the instructions of its program."""
+
+    def issue(self, place: int) -> None:
+        """Issue an instruction, in any thread in which the device is current."""
+
+    def may_wait(self, place: int) -> bool:
+        """Return whether its storage may let an instruction wait for something."""
+
+
 class Port:
     """Port of a worker that is alone: it sends nothing, and shares its process with nobody."""
 
-    def issue(
-        self, instructions: Sequence[Instruction], places: range, issue: Callable[[int], None]
-    ) -> None:
-        """Issue the instructions at some places, in order.
-
-        `issue` takes a place.  It is no function within another one, whose variables would live as
-        long as an error.
-        """
+    def issue(self, instructions: Sequence[Instruction], places: range, issuer: Issuer) -> None:
+        """Issue the instructions at some places, in order."""
         for place in places:
             self.check_in()
-            issue(place)
+            issuer.issue(place)
 
     def check_in(self) -> None:
         """Raise RunAbortedError if the run was aborted; note that it goes on."""

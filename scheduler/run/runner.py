@@ -126,7 +126,7 @@ class Runner:
                 self.storage.begin_loading(self.device, self._loads())
             # Of pageable memory, for one, the host copies.
             with self.device.on_wait(self._waiting):
-                self.port.issue(self.program.instructions, range(start, stop), self._issue)
+                self.port.issue(self.program.instructions, range(start, stop), self)
             if self.recorder is not None:
                 self.recorder.window(opened)
         self._position = stop
@@ -134,12 +134,19 @@ class Runner:
     def _waiting(self) -> contextlib.AbstractContextManager[None]:
         return self.port.waiting(self.program.instructions[self._latest])
 
-    def _issue(self, place: int) -> None:
+    def issue(self, place: int) -> None:
         """Issue an instruction, in any thread in which the device is current."""
         self._latest = place
         began = time.perf_counter()
         self._execute(place, self.program.instructions[place])
         self.log.append(LogEntry(place, began, time.perf_counter()))
+
+    def may_wait(self, place: int) -> bool:
+        """Return whether its storage may let an instruction wait for something."""
+        instruction = self.program.instructions[place]
+        if isinstance(instruction, LoadColumn):
+            return not self._loaded
+        return isinstance(instruction, CopyRegion) and not self._in_place
 
     @contextlib.contextmanager
     def _device_at_rest_on_error(self) -> Iterator[None]:

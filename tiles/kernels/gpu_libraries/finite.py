@@ -15,8 +15,8 @@ _DOTS = {
     np.dtype(char).str: getattr(blas, name)
     for char, name in {"f": "sdot", "d": "ddot", "F": "cdotu", "D": "zdotu"}.items()
 }
-#: Elements of one call: BLAS takes 32-bit sizes.
-_AT_ONCE = 1 << 30
+#: Elements of one call, in which no other thread of Python runs.
+_AT_ONCE = 1 << 24
 #: Elements up to which each is tested, which takes a mask: BLAS would wake threads for few.
 _FEW = 1 << 16
 
