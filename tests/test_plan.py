@@ -402,10 +402,11 @@ def test_windows_are_of_about_so_many_steps(routine: str, workers: int) -> None:
 def test_a_matrix_on_a_gpu_takes_as_many_as_pay(
     routine: str, n: int, count: int, home: int
 ) -> None:
-    gpus = tuple(WorkerInfo(f"gpu{i}", "gpu", f"tcp://{i}", device=i, pid=1) for i in range(4))
+    gpus = tuple(replace(gpu, pid=os.getpid()) for gpu in GPUS)
     asked = Problem(routine, n, n, 0, np.dtype("float64"))
     plan = make_plan(asked, Options(), gpus, False, "in place", home=home)
     assert len(plan.workers) == count
     assert home in {worker.device for worker in plan.workers}
-    everywhere = make_plan(asked, Options(), gpus, False, "in place")
-    assert len(everywhere.workers) == len(gpus)
+    for team, there in ((gpus, None), (gpus, 7), (GPUS, home)):  # the last: of another process
+        everywhere = make_plan(asked, Options(), team, False, "in place", home=there)
+        assert len(everywhere.workers) == len(gpus)

@@ -142,10 +142,12 @@ def choose_team(
     source : {"row-major", "column-major", "in place", "pinned"}
         Memory order of the matrix, if it is on the host.
     home : int or None, optional
-        The GPU that has the matrix, from which it is copied to others, and back: so a few GPUs
-        may be faster than all.
+        The GPU of this process that has the matrix, from which it is copied to others, and back:
+        so a few GPUs may be faster than all.
     """
     owners, helper, beside = roles
+    if not any(owner.here and owner.device == home for owner in owners):
+        home = None
     others = (*((helper,) if helper else ()), *(cpu for cpu in beside if cpu != helper))
     workers = (*owners, *others)
     choice = _Choice(routine, cut, dtype, options, roles, source, home)

@@ -43,7 +43,7 @@ class Panel(NamedTuple):
         What comes after the last step for its tile column, shared by all owners, and for
         its rows of right-hand sides.
     issuing : float
-        Of the host thread that enqueues it, on a GPU.
+        In which a host thread enqueues it, on a GPU.
     """
 
     tile: Tile
@@ -58,7 +58,7 @@ class Panel(NamedTuple):
 class Trailing(NamedTuple):
     """Update of a tile's step on all columns to its right: seconds of one owner, flops of all.
 
-    `issuing` are the seconds of the host thread that enqueues it, on all GPUs of a process.
+    `issuing` are the seconds in which host threads enqueue it, on all GPUs.
     """
 
     tile: Tile
@@ -130,7 +130,8 @@ class Stages:
         kinds = [model.devices[g].kind for g in owners]
         self._panels_alone = panel_worker is None and kinds.count("gpu") == len(kinds) > 1
         #: Host threads that enqueue, one in each process.
-        self._threads = len({(w.host, w.pid) for w in model.workers} or {0})
+        infos = [model.workers[g] for g in owners] if model.workers else []
+        self._threads = len({(info.host, info.pid) for info in infos}) or 1
         self._kinds = [self]
         equals = _kinds([model.devices[g] for g in owners], speeds) if speeds else []
         if len(equals) > 1:
@@ -154,7 +155,8 @@ class Stages:
         model = self._model.devices[self._owners[0] if worker is None else worker]
         times = [model.kernel_seconds(kind, shapes, self._dtype) for kind, shapes in calls]
         # A GPU's host issues the next calls while it works.
-        return sum(times) + (model.kind == "cpu") * model.issue_seconds * len(times)
+        issuing = model.issue_seconds * len(times) if model.kind == "cpu" else 0.0
+        return sum(times) + issuing
 
     def _issuing(self, calls: Sequence[Call]) -> float:
         """Return the seconds in which a host thread enqueues calls on a GPU."""
@@ -220,7 +222,7 @@ class Stages:
         flops = _flops(calls + beside(right) if right else calls)
         part = own.columns / tile.columns
         # The next panel's owner updates its column before the others.
-        issuing = (len(self._owners) + 1) * self._issuing(calls) / self._threads
+        issuing = (len(self._owners) + 1) * self._issuing(calls)
         return Trailing(own, part * seconds, part * flops, part * issuing)
 
     def _updating(self, tile: Tile) -> Tile:
@@ -245,7 +247,7 @@ class Stages:
 
     def _host_load(self, trailing: Trailing | None, panel: Panel) -> float:
         """Return the time in which a host thread enqueues what is done from panel to panel."""
-        return panel.issuing / self._threads + (trailing.issuing if trailing else 0.0)
+        return (panel.issuing + (trailing.issuing if trailing else 0.0)) / self._threads
 
     def _chain_and_load(
         self, trailing: Trailing | None, panel: Panel
@@ -310,7 +312,7 @@ class Stages:
         if tile is None:
             return None
         trailing = self.trailing(tile)
-        return trailing._replace(seconds=part * trailing.seconds)
+        return trailing._replace(seconds=part * trailing.seconds, issuing=part * trailing.issuing)
 
     def elements_loaded(self) -> list[int]:
         """Return how many elements of each tile column are copied to a GPU, and back."""
