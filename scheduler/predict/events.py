@@ -67,9 +67,11 @@ class SimulationState:
         self.after: list[list[int]] = [[] for _ in range(total + 1)]
         self.needs: dict[int, list[int]] = {}  # instructions elsewhere to be issued before
         self.held: dict[int, set[int]] = {}  # instruction -> workers that wait for its issue
-        self.position, self.clock = self.first[:-1], [0.0] * len(programs)
-        #: For each worker, those for which one host thread enqueues; its clock is the first one's.
-        self.together = _together(model)
+        self.position = self.first[:-1]
+        #: Host threads: the workers of each, the thread of each worker, and the threads' clocks.
+        self.teams = _teams(model)
+        self.thread = {w: thread for thread, team in enumerate(self.teams) for w in team}
+        self.clock = [0.0] * len(self.teams)
         self.dask_delays: dict[int, float] = {}  # Dask's delay of a worker before an issue
         self.opened = [0.0] * len(programs)  # when Dask has begun each worker's latest task
         # Of the kernels that run on the PANEL queue (2 w) and the UPDATE queue (2 w + 1) of GPU w:
@@ -215,9 +217,9 @@ class SimulationState:
     def issue(self, hosts: list[int]) -> None:
         """Advance host threads until they end, compute, or wait for another one."""
         while hosts:
-            team = self.together[hosts.pop()]
-            while (w := self.next_worker(team)) is not None:
-                index, thread = self.position[w], team[0]
+            thread = self.thread[hosts.pop()]
+            while (w := self.next_worker(thread)) is not None:
+                index = self.position[w]
                 now = max(self.clock[thread], self.opened[w], self.needed(index))
                 now += self.model.devices[w].issue_seconds
                 self.position[w] += 1
@@ -230,21 +232,24 @@ class SimulationState:
                 self.clock[thread] = self.issued[index] = now + self.host[index]
                 hosts += self.held.pop(index, ())
 
-    def next_worker(self, team: Sequence[int]) -> int | None:
-        """Return the worker whose instruction a host thread issues next, if there is one."""
+    def next_worker(self, thread: int) -> int | None:
+        """Return the worker whose instruction a host thread issues next, if there is one.
+
+        Those that wait for another thread are noted, to go on when it has issued what they need.
+        """
         found, best = None, (math.inf, 0.0)
-        for w in team:
+        for w in self.teams[thread]:
             index = self.position[w]
             if index == self.first[w + 1]:
                 continue
             if delay := self.dask_delays.pop(index, 0.0):
-                self.opened[w] = self.clock[team[0]] + delay
+                self.opened[w] = self.clock[thread] + delay
             needs = self.needs.get(index, ())
             missing = next((need for need in needs if math.isnan(self.issued[need])), None)
             if missing is not None:
                 self.held.setdefault(missing, set()).add(w)
                 continue
-            ready = max(self.clock[team[0]], self.opened[w], self.needed(index))
+            ready = max(self.clock[thread], self.opened[w], self.needed(index))
             if (rank := (ready, self.all[index].urgency)) < best:
                 found, best = w, rank
         return found
@@ -304,7 +309,7 @@ class SimulationState:
         for other in self.after[index]:
             self.end_dependence(other, now)
         if self.blocking[w]:
-            self.clock[w] = self.issued[index] = now
+            self.clock[self.thread[w]] = self.issued[index] = now
             self.issue([w, *self.held.pop(index, ())])
 
     def check_finished(self) -> None:
@@ -327,19 +332,14 @@ class SimulationState:
         return f"worker {w} is stuck at instruction {index - span.start}, {i.label}{waiting}"
 
 
-def _together(model: MachineModel) -> list[tuple[int, ...]]:
-    """Return for each worker those whose instructions its host thread issues."""
-    processes = [(worker.host, worker.pid) for worker in model.workers]
-    processes = processes or [("", 0)] * len(model.devices)
-    teams: dict[tuple[str, int], list[int]] = {}
-    for w, (device, process) in enumerate(zip(model.devices, processes, strict=True)):
-        if device.kind == "gpu":
-            teams.setdefault(process, []).append(w)
-    found: list[tuple[int, ...]] = [(w,) for w in range(len(model.devices))]
-    for team in teams.values():
-        for w in team:
-            found[w] = tuple(team)
-    return found
+def _teams(model: MachineModel) -> list[list[int]]:
+    """Return the workers of each host thread: the GPUs of a process, or one CPU worker."""
+    infos = model.workers or [None] * len(model.devices)
+    teams: dict[object, list[int]] = {}
+    for w, (device, info) in enumerate(zip(model.devices, infos, strict=True)):
+        process = (info.host, info.pid) if info else None
+        teams.setdefault(process if device.kind == "gpu" else w, []).append(w)
+    return list(teams.values())
 
 
 def _is_again(copy: CopyRegion) -> bool:
