@@ -12,7 +12,7 @@ import numpy as np
 from hetero_la.scheduler.exchange.gpu_channel import Targets
 from hetero_la.scheduler.exchange.group import Arrived, RunGroup
 from hetero_la.scheduler.exchange.port import Incoming, Port
-from hetero_la.scheduler.program.instructions import Instruction, ReceiveMessage
+from hetero_la.scheduler.program.instructions import ReceiveMessage
 from hetero_la.scheduler.program.messages import Message, MessageKey
 from hetero_la.tiles.arrays.transfer import to_host
 from hetero_la.tiles.kernels.device import Array, Device, Event, Queue
@@ -90,7 +90,7 @@ class ProcessPort(Port):
         finally:
             arrived.release()
 
-    def taken(self, key: MessageKey, consumer: int, instruction: Instruction) -> Event:
+    def taken(self, key: MessageKey, consumer: int) -> Event:
         """Return when a message to `consumer` has left: what went through the host has."""
         channel = self._group.channels.get(consumer)
         return None if channel is None else channel.sent(key)

@@ -95,9 +95,9 @@ class ThreadPort(Port):
         return first != self._worker and first in self._enqueuer.workers and not copied
 
     @contextlib.contextmanager
-    def waiting(self, instruction: Instruction) -> Iterator[None]:
+    def waiting(self) -> Iterator[None]:
         """Let others enqueue while this worker may have to wait."""
-        if self._enqueuer is None:
+        if self._enqueuer is None or self.busy:  # the turn is left already
             yield
             return
         self.busy = True
@@ -128,6 +128,6 @@ class ThreadPort(Port):
         """Tell the sender that a message is no longer read once `queue` has come here."""
         self._table.put((key, self._worker), self.device.record(queue))
 
-    def taken(self, key: MessageKey, consumer: int, instruction: Instruction) -> Event:
+    def taken(self, key: MessageKey, consumer: int) -> Event:
         """Return when `consumer` no longer reads a message."""
         return self._table.get((key, consumer))

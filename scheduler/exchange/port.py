@@ -49,7 +49,7 @@ class Port:
     def flush(self) -> None:
         """Wait until what was offered has left the memory of this worker."""
 
-    def waiting(self, instruction: Instruction) -> contextlib.AbstractContextManager[None]:
+    def waiting(self) -> contextlib.AbstractContextManager[None]:
         """Let others of the process enqueue while this worker may have to wait."""
         return contextlib.nullcontext()
 
@@ -66,7 +66,7 @@ class Port:
     def note_taken(self, key: MessageKey, queue: Queue) -> None:
         """Tell the sender that a message is no longer read once `queue` has come here."""
 
-    def taken(self, key: MessageKey, consumer: int, instruction: Instruction) -> Event:
+    def taken(self, key: MessageKey, consumer: int) -> Event:
         """Return when `consumer` no longer reads the memory from which a message was sent."""
         raise _alone()
 

@@ -68,7 +68,6 @@ class Runner:
     saved: dict[int, dict[Name, np.ndarray]] = field(default_factory=dict)
     log: list[LogEntry] = field(default_factory=list)
     _position: int | None = 0
-    _latest: int = 0  # that was issued, or is being
 
     def __post_init__(self) -> None:
         job, self.program = self.job, self.job.programs[self.worker]
@@ -125,18 +124,14 @@ class Runner:
             if start == 0 and not self._in_place and not self.program.streamed:
                 self.storage.begin_loading(self.device, self._loads())
             # Of pageable memory, for one, the host copies.
-            with self.device.on_wait(self._waiting):
+            with self.device.on_wait(self.port.waiting):
                 self.port.issue(self.program.instructions, range(start, stop), self)
             if self.recorder is not None:
                 self.recorder.window(opened)
         self._position = stop
 
-    def _waiting(self) -> contextlib.AbstractContextManager[None]:
-        return self.port.waiting(self.program.instructions[self._latest])
-
     def issue(self, place: int) -> None:
         """Issue an instruction, in any thread in which the device is current."""
-        self._latest = place
         began = time.perf_counter()
         self._execute(place, self.program.instructions[place])
         self.log.append(LogEntry(place, began, time.perf_counter()))
@@ -191,7 +186,7 @@ class Runner:
         if self.recorder is not None:
             self.recorder.issue()
         for key, consumer in instruction.awaits:
-            self.device.wait(instruction.queue, self.port.taken(key, consumer, instruction))
+            self.device.wait(instruction.queue, self.port.taken(key, consumer))
         for before in instruction.waits:
             self.device.wait(instruction.queue, self._events[before])
             self._let_overwrite(before, instruction)
@@ -224,7 +219,7 @@ class Runner:
         store = self.program.instructions[before]
         if isinstance(store, StoreRows) and self.program.streamed:
             start, _ = self.layout.columns(store.region.index)
-            with self.port.waiting(instruction):
+            with self.port.waiting():
                 self._home.let_overwrite(self.device, start, instruction.queue)
 
     def _begin(self, queue: Queue) -> None:
@@ -255,20 +250,20 @@ class Runner:
         start, stop = self.layout.columns(column)
         rows = slice(self.layout.row(first), self.layout.row(last))
         buffer = self._received.read_back(read)
-        with self.port.waiting(read):
+        with self.port.waiting():
             self._reload(self.device, start, stop, buffer, rows)
 
     def _store(self, store: StoreRows) -> None:
         if not self._in_place and not self._is_kept(store.region.index):
             if store.readers:
                 start, _ = self.layout.columns(store.region.index)
-                with self.port.waiting(store):
+                with self.port.waiting():
                     self._home.let_read(self.device, start, store.readers, self.port.check)
             self._copy(self.storage.store, store)
 
     def _copy(self, copy: Callable[..., None], instruction: CopyRegion) -> None:
         """Let the storage copy a region to the shard, or from there."""
-        with self.port.waiting(instruction):
+        with self.port.waiting():
             copy(self.device, *self._place(instruction.region))
 
     def _place(self, region: Region) -> tuple[int, int, Array, slice]:
