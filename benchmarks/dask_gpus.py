@@ -34,6 +34,7 @@ from hetero_la.scheduler.cluster.clients import worker_infos
 from hetero_la.scheduler.on_dask.threads import run_local
 from hetero_la.studies.factorizations.device_data import RandomStorage, random_columns
 from hetero_la.studies.factorizations.peers import seconds_of
+from hetero_la.studies.factorizations.processes import wait_until_gone
 from hetero_la.tiles.storage.pivots import permutation
 
 Row = dict[str, Any]
@@ -164,21 +165,16 @@ class Bench:
 
     def dask(self, x: da.Array) -> float:
         """Seconds of the run of a Dask array."""
-        self._settle()
+        wait_until_gone(self.client, "hetero-la")
         began = time.perf_counter()
         factors = factor(x)
         taken = time.perf_counter() - began
         del factors
         return taken
 
-    def _settle(self) -> None:
-        """Wait until the results of the run before have gone."""
-        while any("hetero-la" in str(key) for key in _keys(self.client)):
-            time.sleep(0.01)
-
     def breakdown(self, x: da.Array) -> None:
         """Print when the tasks of a run began and ended, in milliseconds."""
-        self._settle()
+        wait_until_gone(self.client, "hetero-la")
         with distributed.get_task_stream(self.client) as stream:
             began = time.time()
             lazy = hetero_la.lu_factor(x, check_finite=False)
@@ -206,10 +202,6 @@ class Bench:
                     f"to {1e3 * (last - began):8.1f}, busy {1e3 * sum(e - s for s, e in mine):8.1f}"
                 )
         del factors
-
-
-def _keys(client: Any) -> list[Any]:
-    return list(client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks)))
 
 
 def measure(gpus: int, n: int, blocks: list[Blocks], args: argparse.Namespace) -> list[Row]:

@@ -73,17 +73,16 @@ class _Slice:
 
 @dataclass(eq=False)
 class _Waiter:
-    """Thread that waits for the turn, in the middle of an instruction (`returns`) or not."""
+    """Thread that waits for the turn: in the middle of an instruction, or else with its slice."""
 
     own: _Slice | None
-    returns: bool
     turn: threading.Event = field(default_factory=threading.Event)
 
     def rank(self) -> tuple[int, tuple[bool, int]]:
         """Return its place among those that wait."""
-        if self.returns:
+        if self.own is None:
             return 0, (False, 0)
-        if self.own is None or self.own.ended:
+        if self.own.ended:
             return 1, (False, 0)
         able = self.own.needs_its_thread and self.own.rank()
         return (2, able) if able else (3, (False, 0))
@@ -143,15 +142,15 @@ class Enqueuer:
         try:
             yield
         finally:
-            self._take(None, returns=True)
+            self._take(None)
 
-    def _take(self, own: _Slice | None, *, returns: bool = False) -> None:
-        """Wait for the turn."""
+    def _take(self, own: _Slice | None) -> None:
+        """Wait for the turn, with a slice or in the middle of an instruction."""
         with self._guard:
             if not self._taken:
                 self._taken = True
                 return
-            mine = _Waiter(own, returns)
+            mine = _Waiter(own)
             self._waiting.append(mine)
         mine.turn.wait()  # whoever has the turn gives it back, whatever happens to the run
 

@@ -174,6 +174,15 @@ class MachineModel:
         """Indices of the devices whose kernels no profile has measured."""
         return [place for place, d in enumerate(self.devices) if not d.rates.tables]
 
+    def host_threads(self) -> list[list[int]]:
+        """Return the workers of each host thread: the GPUs of a process, or one CPU worker."""
+        infos = self.workers or [None] * len(self.devices)
+        teams: dict[object, list[int]] = {}
+        for w, (device, info) in enumerate(zip(self.devices, infos, strict=True)):
+            process = (info.host, info.pid) if info else None
+            teams.setdefault(process if device.kind == "gpu" else w, []).append(w)
+        return list(teams.values())
+
     def link(self, source: int, target: int) -> str:
         """Return the name of the link between two workers, given by their indices."""
         if not self.workers:

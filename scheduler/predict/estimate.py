@@ -129,9 +129,8 @@ class Stages:
         #: Whether an owner's update waits for its own panel.
         kinds = [model.devices[g].kind for g in owners]
         self._panels_alone = panel_worker is None and kinds.count("gpu") == len(kinds) > 1
-        #: Host threads that enqueue, one in each process.
-        infos = [model.workers[g] for g in owners] if model.workers else []
-        self._threads = len({(info.host, info.pid) for info in infos}) or 1
+        #: Host threads that enqueue for owners.
+        self._threads = sum(not set(team).isdisjoint(owners) for team in model.host_threads())
         self._kinds = [self]
         equals = _kinds([model.devices[g] for g in owners], speeds) if speeds else []
         if len(equals) > 1:
@@ -221,8 +220,7 @@ class Stages:
         calls = self._steps.update(tile, inside)
         flops = _flops(calls + beside(right) if right else calls)
         part = own.columns / tile.columns
-        # The next panel's owner updates its column before the others.
-        issuing = (len(self._owners) + 1) * self._issuing(calls)
+        issuing = len(self._owners) * self._issuing(calls)
         return Trailing(own, part * seconds, part * flops, part * issuing)
 
     def _updating(self, tile: Tile) -> Tile:
@@ -242,22 +240,22 @@ class Stages:
     def stage(self, trailing: Trailing | None, panel: Panel) -> Stage:
         """Return the time from the panel before, whose update is given, to this one."""
         chain, load, alone = self._chain_and_load(trailing, panel)
-        load = max(load, self._host_load(trailing, panel))
         return Stage(max(chain, load) + panel.closing, alone + panel.closing)
-
-    def _host_load(self, trailing: Trailing | None, panel: Panel) -> float:
-        """Return the time in which a host thread enqueues what is done from panel to panel."""
-        return (panel.issuing + (trailing.issuing if trailing else 0.0)) / self._threads
 
     def _chain_and_load(
         self, trailing: Trailing | None, panel: Panel
     ) -> tuple[float, float, float]:
-        """Return the times until a panel is there, of all that an owner does, and of one by one."""
+        """Return the times until a panel is there, of all that an owner does, and of one by one.
+
+        An owner's host thread may take longer to enqueue it all.
+        """
         first, rest, lost, factor = panel.finish, 0.0, 0.0, panel.factor
+        issuing = panel.issuing
         if trailing is not None:
             calls = self._steps.update(trailing.tile, panel.tile.columns)
             first += self._seconds(calls)
             rest = trailing.seconds * max(1 - _flops(calls) / max(trailing.flops, 1.0), 0.0)
+            issuing += self._issuing(calls) + trailing.issuing
         alone = first + factor + panel.travel + rest
         if self._panel_worker is None and not self._panels_alone:
             # On a GPU, the update goes on beside the panel; on a CPU, it is put off.
@@ -265,7 +263,8 @@ class Stages:
             factor, lost = span.stop, update_end(0.0, rest, [span]) - rest
         elif self._panels_alone:
             lost = factor
-        return first + factor + panel.travel, rest + (first + lost) * self._share, alone
+        load = max(rest + (first + lost) * self._share, issuing / self._threads)
+        return first + factor + panel.travel, load, alone
 
     def seconds(self, sizes: Iterable[int] = (), every: int = 1) -> float:
         """Return the time of a run with look-ahead, with tiles of these sizes.
@@ -300,8 +299,6 @@ class Stages:
                 for kind, update, panel in zip(self._kinds, updates, panels, strict=True)
             ]
             load = max(load for _, load, _ in times)
-            for update, panel in zip(updates, panels, strict=True):
-                load = max(load, self._host_load(update, panel))
             # Each panel has an owner of one kind; meanwhile all owners do their parts.
             yield max(panel.closing for panel in panels) + sum(
                 kind._part * max(chain, load)

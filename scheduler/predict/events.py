@@ -69,7 +69,7 @@ class SimulationState:
         self.held: dict[int, set[int]] = {}  # instruction -> workers that wait for its issue
         self.position = self.first[:-1]
         #: Host threads: the workers of each, the thread of each worker, and the threads' clocks.
-        self.teams = _teams(model)
+        self.teams = model.host_threads()
         self.thread = {w: thread for thread, team in enumerate(self.teams) for w in team}
         self.clock = [0.0] * len(self.teams)
         self.dask_delays: dict[int, float] = {}  # Dask's delay of a worker before an issue
@@ -330,16 +330,6 @@ class SimulationState:
             waits.append(f"message {tuple(i.message)} from worker {i.message.source}")
         waiting = f" (waits for {', '.join(waits)})" if waits else ""
         return f"worker {w} is stuck at instruction {index - span.start}, {i.label}{waiting}"
-
-
-def _teams(model: MachineModel) -> list[list[int]]:
-    """Return the workers of each host thread: the GPUs of a process, or one CPU worker."""
-    infos = model.workers or [None] * len(model.devices)
-    teams: dict[object, list[int]] = {}
-    for w, (device, info) in enumerate(zip(model.devices, infos, strict=True)):
-        process = (info.host, info.pid) if info else None
-        teams.setdefault(process if device.kind == "gpu" else w, []).append(w)
-    return list(teams.values())
 
 
 def _is_again(copy: CopyRegion) -> bool:

@@ -185,13 +185,13 @@ def test_predictions_know_the_wider_update() -> None:
     """On a GPU whose products of few columns are slow, two levels win: in all predictions."""
     workers = [WorkerInfo("gpu0", "gpu", device=0)]
     one, two = (
-        plan("lu", (16384, 16384), workers=workers, panel="gpu", nb=256, coarse=coarse)
+        plan("lu", (20480, 20480), workers=workers, panel="gpu", nb=256, coarse=coarse)
         for coarse in (None, 1024)
     )
-    assert "; the first 32 in blocks of 4" in two.explain()
+    assert "; the first 40 in blocks of 4" in two.explain()
     slow = MachineModel((replace(H200, gemm_inner_half=400.0),))
     seconds = [simulate(p.programs, p.traffic, p.graph, slow, p.dtype).makespan for p in (one, two)]
     assert seconds[1] < 0.9 * seconds[0]
     for planned in (one, two):
         quick = planned.stages().seconds()
-        assert quick == pytest.approx(planned.simulate().makespan, rel=0.06)
+        assert quick == pytest.approx(planned.simulate().makespan, rel=0.05)
