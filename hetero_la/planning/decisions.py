@@ -21,6 +21,7 @@ from hetero_la.planning.teams import merged_columns
 from hetero_la.scheduler.machine.model import MachineModel, Source
 from hetero_la.scheduler.machine.profile import Profile, Tuning
 from hetero_la.scheduler.machine.this_machine import current_profile
+from hetero_la.scheduler.placement.placement import panels_alone
 from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes, workers_text
 from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.scheduler.probe.quick import machine_model
@@ -108,8 +109,7 @@ class Decisions:
     @property
     def panels_alone(self) -> bool:
         """Whether a panel is factored with all of its GPU, as other GPUs wait for it."""
-        kinds = [worker.kind for worker in self.workers]
-        return self.panel_worker is None and kinds.count("gpu") == len(kinds) > 1
+        return panels_alone([self.workers[g].kind for g in self.owners], self.panel_worker)
 
     def stages(self) -> Stages:
         """Return quick estimates of the run."""

@@ -8,7 +8,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import TaskBlock
 from hetero_la.scheduler.placement.distribution import Distribution
+from hetero_la.tiles.kernels.device import DeviceKind
 from hetero_la.tiles.kernels.spec import SPECS
+
+
+def panels_alone(kinds: Sequence[DeviceKind], panel_worker: int | None) -> bool:
+    """Return whether a panel is factored with all of its GPU, as other GPUs wait for it.
+
+    Parameters
+    ----------
+    kinds : sequence of {"cpu", "gpu"}
+        Kinds of the owners of columns.
+    panel_worker : int or None
+        Worker that factors every panel; None if owners do.
+
+    Examples
+    --------
+    >>> panels_alone(["gpu", "gpu"], None), panels_alone(["gpu"], None)
+    (True, False)
+    """
+    return panel_worker is None and len(kinds) > 1 and set(kinds) == {"gpu"}
 
 
 class Placement:

@@ -19,6 +19,7 @@ import numpy as np
 from hetero_la.scheduler.graph.step_kernels import Build, Call, StepKernels, Tile
 from hetero_la.scheduler.machine.device import DeviceModel, Overlap
 from hetero_la.scheduler.machine.model import MachineModel, Source
+from hetero_la.scheduler.placement.placement import panels_alone
 from hetero_la.scheduler.predict.sharing import PanelCall, UpdateCall, panel_spans, update_end
 from hetero_la.tiles.kernels.spec import SPECS
 from hetero_la.tiles.storage.layout import TileLayout
@@ -128,7 +129,7 @@ class Stages:
         self._share, self._part = 1 / len(owners), 1.0
         #: Whether an owner's update waits for its own panel.
         kinds = [model.devices[g].kind for g in owners]
-        self._panels_alone = panel_worker is None and kinds.count("gpu") == len(kinds) > 1
+        self._panels_alone = panels_alone(kinds, panel_worker)
         #: Host threads that enqueue for owners.
         self._threads = sum(not set(team).isdisjoint(owners) for team in model.host_threads())
         self._kinds = [self]
