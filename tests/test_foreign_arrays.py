@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -17,6 +18,9 @@ import hetero_la
 from hetero_la.tiles.arrays.errors import DeviceUnavailableError
 from hetero_la.tiles.arrays.foreign import is_foreign, to_native
 from tests.support import DTYPES, host, positive, random
+
+# JAX takes most of a GPU's memory otherwise.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 N = 6
 

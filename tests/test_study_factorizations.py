@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hetero_la import Cluster
 from hetero_la.algorithms.cholesky import cholesky_tasks
 from hetero_la.studies import (
     cholesky_variants,
@@ -26,7 +27,7 @@ from hetero_la.studies import (
 )
 from hetero_la.studies.common.plots import write_plot
 from hetero_la.studies.common.study import StudyRun
-from hetero_la.studies.factorizations import ablation, panel_leaf, panel_runs
+from hetero_la.studies.factorizations import ablation, panel_leaf, panel_runs, processes
 from hetero_la.studies.factorizations.problems import CHOLESKY, FACTORIZATIONS, LU, QR
 from hetero_la.studies.factorizations.runs import ResidentRuns
 from hetero_la.testing.residuals import lu_ratio
@@ -169,6 +170,21 @@ def test_energy_is_of_all_counters(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _watts(watts: float) -> float:
     return watts * time.perf_counter()
+
+
+def _no_memory(block: Any) -> Any:
+    raise MemoryError(f"none for {block.shape}")
+
+
+def test_a_run_that_fails_leaves_nothing_with_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(
+        processes.LAZY, "lu",
+        lambda x, check_finite, client: x.map_blocks(_no_memory, meta=x._meta),
+    )  # fmt: skip
+    with Cluster(cpus=1, gpus=0) as cluster, cluster.get_client() as client:
+        with pytest.raises(MemoryError, match=r"none for \(64, 16\)"):
+            processes.lazily(client, "lu", processes.blocks(client, "lu", 64, 4))
+        processes.wait_until_gone(client)
 
 
 # --- what is found and drawn of GPUs

@@ -47,7 +47,7 @@ THREADS, PROCESSES = "threads", "processes"
 #: Blocks of columns of each process.
 _BLOCKS = 4
 #: Seconds of a run that needs no warm-up.
-_LONG = 1.0
+_LONG = 2.0
 #: Orders of weak scaling are multiples of it.
 _ROUND = 64
 

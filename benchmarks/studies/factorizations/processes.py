@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import logging
 import os
@@ -103,7 +104,8 @@ def lazily(client: Client, routine: str, x: da.Array) -> float:
     seconds = time.perf_counter() - began
     for block in futures_of(there):
         if block.status == "error":
-            raise block.exception()
+            # The client keeps the exception itself, and with it what its frames refer to.
+            raise copy.copy(block.exception())
     return seconds
 
 

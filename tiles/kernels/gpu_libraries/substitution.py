@@ -230,7 +230,7 @@ class Substitution:
     def inverse_norm(self) -> Array:
         """Estimate the 1-norm of the inverse of the product, as an array of no dimension.
 
-        If a single block has all of it, the inverse is formed; else it takes two solves.  Row
+        If a single block has all of it, the inverse is formed; else it takes three solves.  Row
         interchanges do not change the norm.
         """
         if self._n == self._nb:
