@@ -19,7 +19,7 @@ from dask.utils import cached_cumsum
 from numpy.linalg import LinAlgError
 from scipy.linalg import LinAlgWarning
 
-from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.algorithms.routines import ROUTINES, title_of
 from hetero_la.checks.warnings import (
     not_positive_message,
     singular_message,
@@ -130,7 +130,7 @@ class LazyRun:
         needed = {x.name for x in inputs}
         for what, tasks in (("cut", self._tasks.cuts), ("run", self._tasks.tasks)):
             if tasks:
-                self._last = task_name(routine, what, self._token)
+                self._last = task_name(title_of(routine), what, self._token)
                 graph = _with_layer(graph, self._last, tasks, needed)
                 needed = {*needed, self._last}
         self._steps = self._checked_steps(graph, singular, solves, a)
@@ -141,7 +141,7 @@ class LazyRun:
         """Return the per-step values, an array of one object; computing it checks `info`."""
         layout, dtype = self.plan.layout, self.plan.dtype
         token = tokenize(self._token, singular, solves)
-        name = task_name(self.plan.routine, "check", token)
+        name = task_name(title_of(self.plan.routine), "check", token)
         values, needed, largest = List(*self._tasks.values), {self._last}, None
         if singular is Singular.NOT_PIVOTED:
             size = largest_of(a)
@@ -214,7 +214,7 @@ class LazyRun:
         """Concatenate the parts of a vector that the steps have computed; "ipiv" gives piv."""
         size = min(self.plan.layout.m, self.plan.layout.n)
         dtype = np.dtype(np.int32) if name == "ipiv" else self.plan.dtype
-        label = task_name(self.plan.routine, name, tokenize(self._steps.name))
+        label = task_name(title_of(self.plan.routine), name, tokenize(self._steps.name))
         task = RunTask(
             (label, 0), vector_of, TaskRef((self._steps.name,)), name, self._on_gpu,
             run=self._token,
@@ -224,7 +224,7 @@ class LazyRun:
 
     def _columns(self, what: str, blocks: Sequence[range], *, copy: bool) -> da.Array:
         layout = self.plan.layout
-        name = task_name(self.plan.routine, what, tokenize(self._steps.name))
+        name = task_name(title_of(self.plan.routine), what, tokenize(self._steps.name))
         checked, ended = TaskRef((self._steps.name,)), List(*self._tasks.ended)
         # How many blocks need not wait for the check: with an error, none.  A warning concerns the
         # array as a whole: only its last block waits for it.

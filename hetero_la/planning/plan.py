@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.algorithms.routines import ROUTINES, title_of
 from hetero_la.pictures.graph.files import draw, require_suffix
 from hetero_la.pictures.runs.recording import Recording, predicted_traces
 from hetero_la.planning.decisions import Decisions
@@ -324,7 +324,7 @@ class Plan(Decisions):
     def job(self) -> Job:
         """Return the part of the plan that the executors need."""
         return Job(
-            self.routine, self.programs, self.traffic.messages, self.workers, self.layout,
+            title_of(self.routine), self.programs, self.traffic.messages, self.workers, self.layout,
             self.dtype, self.options.kernel, self.window, flops=self._operations, title=self.title,
             seconds=self.estimated_seconds if self.workers[0].address else 0.0,
         )  # fmt: skip

@@ -60,7 +60,7 @@ def task_name(routine: str, what: str, rest: str) -> str:
     Parameters
     ----------
     routine : str
-        The routine of which it is a part.
+        What texts call the routine of which it is a part.
     what : str
         What it does, as "load".
     rest : str
@@ -72,8 +72,10 @@ def task_name(routine: str, what: str, rest: str) -> str:
     >>> name = task_name("lu", "run", "7-gpu0-0-120")
     >>> name, key_split(name)
     ('lu-run-7-gpu0-0-120', 'lu-run')
+    >>> key_split(task_name("qr with Q", "load", "01f2"))
+    'qr_with_Q-load'
     """
-    return f"{routine}-{what}-{rest}"
+    return f"{routine.replace(' ', '_')}-{what}-{rest}"
 
 
 class RunTask(Task):  # type: ignore[misc]

@@ -43,7 +43,7 @@ class Job:
     Attributes
     ----------
     name : str
-        Name of the routine, for readable task names.
+        What texts call the routine, for readable task names.
     programs : list of Program
         One per worker.
     messages : dict
