@@ -23,6 +23,7 @@ from harness import write_json
 
 from hetero_la.planning import planner
 from hetero_la.planning.decisions import Problem
+from hetero_la.planning.given import Given
 from hetero_la.planning.options import Options
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.placement.workers import WorkerInfo
@@ -43,7 +44,7 @@ def planned(routine: str, n: int, gpus: int, cpus: int = 0) -> tuple[float, Plan
     workers, dtype = team(gpus, cpus), np.dtype("float64")
     began = time.perf_counter()
     problem = Problem(routine, n, n, 0, dtype)
-    plan = planner.make_plan(problem, Options(), workers, on_host=cpus > 0)
+    plan = planner.make_plan(problem, Options(), workers, Given(cpus > 0))
     plan.bytes_needed()
     plan.job()
     return time.perf_counter() - began, plan

@@ -23,6 +23,7 @@ from hetero_la.execution import executor_choice
 from hetero_la.execution.report import Report
 from hetero_la.planning import decisions
 from hetero_la.planning.decisions import Problem, can_check
+from hetero_la.planning.given import Given
 from hetero_la.planning.options import Options
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import make_plan
@@ -356,6 +357,6 @@ def test_programs_end(routine: str, panel: str, on_host: bool) -> None:
     for n, gpus, lookahead in itertools.product((8, 29, 100), (1, 2, 3), (0, 1, 2)):
         problem = Problem(routine, n, n, 1, np.dtype("f8"))
         options = Options(nb=8, panel=panel, lookahead=lookahead)  # type: ignore[arg-type]
-        plan = make_plan(problem, options, virtual(gpus), on_host, checked=True)
+        plan = make_plan(problem, options, virtual(gpus), Given(on_host), checked=True)
         assert plan.checked
         assert plan.simulate().makespan > 0

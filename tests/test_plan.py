@@ -6,6 +6,8 @@ import os
 import pickle
 import time
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -14,8 +16,11 @@ import pytest
 import hetero_la
 from hetero_la import Options
 from hetero_la.algorithms.routines import title_of
+from hetero_la.execution import executor_choice
+from hetero_la.execution.resident_factors import Residency
 from hetero_la.planning import planner
 from hetero_la.planning.decisions import Problem, default_nb
+from hetero_la.planning.given import Given
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import make_plan
 from hetero_la.scheduler.machine.model import NOMINAL_DASK, window_steps
@@ -170,7 +175,7 @@ def test_dask_takes_no_time_for_messages_that_do_not_go_through_it() -> None:
 def test_blocks_of_dask_arrays_take_dask_s_tasks_and_go_to_their_owners() -> None:
     problem, workers = Problem("lu", 4000, 4000, 0, np.dtype("d")), (on("a", 1), on("a", 2))
     plain, few, many = (
-        make_plan(problem, Options(nb=500), workers, blocks=blocks) for blocks in (0, 2, 32)
+        make_plan(problem, Options(nb=500), workers, Given(blocks=blocks)) for blocks in (0, 2, 32)
     )
     hop, sent = plain.model.dask.hop, plain.model.transfer_seconds(4000**2 * 8 / 4, 1, 0)
     # Eight columns are eight blocks of the result, four of each worker.
@@ -179,7 +184,7 @@ def test_blocks_of_dask_arrays_take_dask_s_tasks_and_go_to_their_owners() -> Non
     )
     assert many.predicted_seconds - few.predicted_seconds == pytest.approx(0.2 * 15 * hop)
     inside = [replace(gpu, pid=os.getpid()) for gpu in GPUS[:2]]
-    one = make_plan(problem, Options(nb=500), tuple(inside), blocks=9)
+    one = make_plan(problem, Options(nb=500), tuple(inside), Given(blocks=9))
     assert one.model.dask == NOMINAL_DASK  # one process does it in one task
 
 
@@ -404,9 +409,28 @@ def test_a_matrix_on_a_gpu_takes_as_many_as_pay(
 ) -> None:
     gpus = tuple(replace(gpu, pid=os.getpid()) for gpu in GPUS)
     asked = Problem(routine, n, n, 0, np.dtype("float64"))
-    plan = make_plan(asked, Options(), gpus, False, "in place", home=home)
+    plan = make_plan(asked, Options(), gpus, Given(False, "in place", home))
     assert len(plan.workers) == count
     assert home in {worker.device for worker in plan.workers}
     for team, there in ((gpus, None), (gpus, 7), (GPUS, home)):  # the last: of another process
-        everywhere = make_plan(asked, Options(), team, False, "in place", home=there)
+        everywhere = make_plan(asked, Options(), team, Given(False, "in place", there))
         assert len(everywhere.workers) == len(gpus)
+
+
+@pytest.mark.parametrize(("n", "count"), [(8192, 1), (16384, 2)])
+def test_the_current_cluster_takes_part_in_short_runs_where_that_pays(
+    n: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = [replace(gpu, pid=os.getpid(), memory=80 * 2**30) for gpu in GPUS]
+    cluster, matrix = object(), SimpleNamespace(shape=(n, n), dtype=np.dtype("float64"))
+    destination: Any = SimpleNamespace(
+        matrix=matrix, gpu=1, nrhs=0, mapped=False, source="in place",
+        residency=Residency.CALLER, least_columns=lambda workers: 0,
+        planned=lambda plan, client: SimpleNamespace(new_columns=0),
+    )  # fmt: skip
+    monkeypatch.setattr(executor_choice, "running_client", lambda: cluster)
+    monkeypatch.setattr(executor_choice, "worker_infos", lambda client, refresh: gpus)
+    monkeypatch.setattr(executor_choice, "_caller", lambda gpu: gpus[gpu])
+    plan, client, _ = executor_choice.choose("lu", destination, None, {})
+    assert len(plan.workers) == count
+    assert client is (cluster if count > 1 else None)

@@ -16,6 +16,7 @@ import hetero_la
 from hetero_la.execution.execute import execute
 from hetero_la.planning import teams
 from hetero_la.planning.decisions import Problem, team_name
+from hetero_la.planning.given import Given
 from hetero_la.planning.options import Options
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import follow_up, make_plan, resume
@@ -57,7 +58,7 @@ def planned(
     nrhs = n if routine == "inverse" else 0
     asked = Problem(routine, n, n, nrhs, np.dtype("float64"))
     with known(devices, host_link=PCIE):
-        return make_plan(asked, Options(**options), workers, on_host, "column-major")
+        return make_plan(asked, Options(**options), workers, Given(on_host, "column-major"))
 
 
 def columns(plan: Plan) -> dict[str, int]:

@@ -33,6 +33,7 @@ from hetero_la.execution.executor_choice import INLINE_LIMIT, with_preset
 from hetero_la.numerics.growth import require_little_growth
 from hetero_la.numerics.lapack_vectors import StepValues
 from hetero_la.planning.decisions import Problem, quick_estimate
+from hetero_la.planning.given import Given
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import make_plan
 from hetero_la.scheduler.cluster.clients import (
@@ -292,7 +293,8 @@ def _plan(
     together = 1
     if on_devices(workers, on_gpu(a)) and not ROUTINES[routine].factored:
         together = _NEIGHBOURS
-    return make_plan(problem, chosen, workers, not on_gpu(a), together=together, blocks=blocks)
+    given = Given(not on_gpu(a), together=together, blocks=blocks)
+    return make_plan(problem, chosen, workers, given)
 
 
 def _threads(caller: WorkerInfo) -> tuple[WorkerInfo, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ from hetero_la.execution.destination import Destination
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.planning.check_memory import check_memory
 from hetero_la.planning.decisions import Problem, can_check, quick_estimate
+from hetero_la.planning.given import Given
 from hetero_la.planning.memory import quickest_with_room, require_room
 from hetero_la.planning.options import Options
 from hetero_la.planning.plan import Plan
@@ -32,6 +33,8 @@ from hetero_la.tiles.kernels.gpu.device import GpuDevice
 #: Predicted seconds up to which a run stays in the calling thread, on the host and on the caller's
 #: own GPU: a shorter run is not worth a cluster, and a GPU gains nothing from another thread.
 INLINE_LIMIT = {"cpu": 0.05, "gpu": 0.2}
+#: Predicted seconds of a run on the caller's own GPU from which others may gain something.
+_LEAST_SHARED = 0.05
 
 #: Free memory is rounded down to multiples of so many bytes, so that plans can be used again.
 _MEMORY_UNIT = 1 << 28
@@ -59,60 +62,101 @@ def choose(
     destination : Destination
         Where its result goes.
     """
-    running = client or running_client()
-    explicit = client is not None
-    chosen = with_preset(_with_bound(options, destination), running)
-    a, where = destination.matrix, destination.gpu
-    m, n = a.shape
-    problem = Problem(routine, m, n, destination.nrhs, a.dtype)
-    caller = _caller(where)
-
-    def result_bytes(workers: tuple[WorkerInfo, ...]) -> int:
-        return m * destination.least_columns(workers) * a.dtype.itemsize
-
-    def make(workers: tuple[WorkerInfo, ...], client: Any) -> Planned:
-        # Check this first: planning for a huge matrix takes long.
-        place, size = -1 if where is None else where, result_bytes(workers)
-        require_room(routine, a.shape, a.dtype, place, size, caller.memory)
-        on_host = where is None and client is not None
-        unwanted = on_host and destination.residency is Residency.NOBODY
-        memory = {worker.name: worker.memory for worker in workers}
-        how = _bounded(chosen, workers) if may_stream and on_host else chosen
-
-        def planned(checked: bool) -> Planned:
-            plan = make_plan(
-                problem, how, workers, on_host, destination.source, checked=checked, home=where
-            )
-            goes = destination.planned(plan, client)
-            check_memory(plan, memory, place, new_columns=goes.new_columns)
-            return plan, client, goes
-
-        if unwanted and can_check(problem, chosen, workers):
-            with contextlib.suppress(InsufficientMemoryError):  # for the matrix beside its factors
-                return planned(checked=True)
-        return planned(checked=False)
-
-    if client is None:
+    explicit, client = client is not None, client or running_client()
+    caller = _caller(destination.gpu)
+    asked = _Asked(routine, destination, may_stream, caller)
+    chosen = with_preset(_with_bound(options, destination), client)
+    alone = partial(asked.planned, chosen, (caller,), None)
+    if not explicit:
         able = chosen.panel == "auto" or caller.kind == chosen.panel
-        alone = running is None and not embedded_can_run()
-        fits = result_bytes((caller,)) <= caller.memory  # if not, skip the estimate
-        limit = INLINE_LIMIT[caller.kind]
-        if able and (alone or (fits and quick_estimate(problem, chosen, caller) < limit)):
-            return make((caller,), None)
-        client = running or embedded_client()
+        if able and client is None and not embedded_can_run():
+            return alone()
+        if able and asked.is_short(chosen):
+            return asked.shared(chosen, client) or alone()
+        client = client or embedded_client()
         chosen = with_preset(_with_bound(options, destination), client)
     workers = tuple(worker_infos(client, refresh=True))
     if not workers:
         raise DeviceUnavailableError("the cluster has no running workers")
-    reach = any(w.device >= 0 and w.here for w in workers)  # real GPUs, which read CuPy arrays
-    if where is not None and not explicit and not reach:
-        return make((caller,), None)
+    if destination.gpu is not None and not explicit and not _gpus_here(workers):
+        return alone()
+    there = partial(asked.planned, chosen, workers, client)
     if explicit or chosen.memory is None or any(worker.kind == "gpu" for worker in workers):
-        return make(workers, client)
+        return there()
     # One worker with all cores has all the memory, and reads each panel back once; several do that
     # beside other work.
-    ways = partial(make, workers, client), partial(make, (caller,), None)
-    return quickest_with_room(ways, lambda planned: planned[0].predicted_seconds)
+    alone = partial(asked.planned, chosen, (caller,), None)
+    return quickest_with_room((there, alone), lambda planned: planned[0].predicted_seconds)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A run that is asked for, and the calling thread, which might do it."""
+
+    routine: str
+    destination: Destination
+    may_stream: bool
+    caller: WorkerInfo
+
+    @property
+    def problem(self) -> Problem:
+        """What it computes."""
+        a = self.destination.matrix
+        m, n = a.shape
+        return Problem(self.routine, m, n, self.destination.nrhs, a.dtype)
+
+    def result_bytes(self, workers: tuple[WorkerInfo, ...]) -> int:
+        """Return the bytes of new memory for its result, where the matrix is."""
+        a = self.destination.matrix
+        return int(a.shape[0] * self.destination.least_columns(workers) * a.dtype.itemsize)
+
+    def is_short(self, options: Options) -> bool:
+        """Return whether the calling thread has memory for it, and is not busy for long."""
+        caller = self.caller
+        fits = self.result_bytes((caller,)) <= caller.memory  # if not, skip the estimate
+        return fits and quick_estimate(self.problem, options, caller) < INLINE_LIMIT[caller.kind]
+
+    def shared(self, options: Options, client: Any) -> Planned | None:
+        """Plan a short run on several GPUs of a cluster, if the one with the matrix gains by it."""
+        if client is None or self.caller.kind == "cpu":
+            return None
+        if quick_estimate(self.problem, options, self.caller) < _LEAST_SHARED:
+            return None
+        workers = tuple(worker_infos(client, refresh=True))
+        with contextlib.suppress(InsufficientMemoryError):
+            if _gpus_here(workers) > 1:
+                planned = self.planned(options, workers, client)
+                return planned if len(planned[0].workers) > 1 else None
+        return None
+
+    def planned(self, options: Options, workers: tuple[WorkerInfo, ...], client: Any) -> Planned:
+        """Plan it for some workers; raise InsufficientMemoryError if they have too little."""
+        goes, where = self.destination, self.destination.gpu
+        a, place = goes.matrix, -1 if where is None else where
+        # Check this first: planning for a huge matrix takes long.
+        needed = self.result_bytes(workers)
+        require_room(self.routine, a.shape, a.dtype, place, needed, self.caller.memory)
+        on_host = where is None and client is not None
+        how = _bounded(options, workers) if self.may_stream and on_host else options
+        given = Given(on_host, goes.source, where)
+        memory = {worker.name: worker.memory for worker in workers}
+
+        def planned(checked: bool) -> Planned:
+            plan = make_plan(self.problem, how, workers, given, checked=checked)
+            goes_there = goes.planned(plan, client)
+            check_memory(plan, memory, place, new_columns=goes_there.new_columns)
+            return plan, client, goes_there
+
+        unwanted = on_host and goes.residency is Residency.NOBODY
+        if unwanted and can_check(self.problem, options, workers):
+            with contextlib.suppress(InsufficientMemoryError):  # for the matrix beside its factors
+                return planned(checked=True)
+        return planned(checked=False)
+
+
+def _gpus_here(workers: Sequence[WorkerInfo]) -> int:
+    """Count real GPUs of this process, which read its CuPy arrays."""
+    return sum(worker.device >= 0 and worker.here for worker in workers)
 
 
 def _with_bound(options: Mapping[str, Any], destination: Destination) -> Mapping[str, Any]:

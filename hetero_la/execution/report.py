@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from hetero_la.planning.decisions import Problem
+from hetero_la.planning.given import Given
 from hetero_la.planning.options import Options
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import make_plan
@@ -347,7 +348,7 @@ class UnplannedReport(Report):
         problem, source, _, gpu = self._run
         seconds = self._seconds()
         one = Options(nb=max(problem.m, problem.n, problem.nrhs))
-        plan = make_plan(problem, one, (calling_thread(gpu=gpu),), source=source)
+        plan = make_plan(problem, one, (calling_thread(gpu=gpu),), Given(source=source))
         places = plan.programs[0].instructions
         call = next(place for place, i in enumerate(places) if isinstance(i, CallKernel))
         log = [LogEntry(call, 0.0, seconds)]

@@ -16,6 +16,7 @@ from hetero_la.execution.timeline import traced
 from hetero_la.in_files.checkpoint_folder import CheckpointFolder
 from hetero_la.numerics.lapack_vectors import StepValues
 from hetero_la.planning.decisions import Problem
+from hetero_la.planning.given import Given
 from hetero_la.planning.memory import quickest_with_room
 from hetero_la.planning.options import Options
 from hetero_la.planning.plan import Plan
@@ -66,7 +67,7 @@ class StoredRun:
         def planned(info: WorkerInfo, device: Device, free: int) -> StoredRun:
             bound = options.get("memory") or max(int(_PART * free), 1)
             how = Options.choose({**options, "memory": bound})
-            return cls(make_plan(problem, how, (info,), on_host=info.kind == "gpu"), device)
+            return cls(make_plan(problem, how, (info,), Given(info.kind == "gpu")), device)
 
         ways = (partial(planned, *device) for device in devices)
         return quickest_with_room(ways, lambda run: run.plan.predicted_seconds)

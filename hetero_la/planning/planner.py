@@ -15,13 +15,13 @@ from numpy.typing import DTypeLike
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.checks.inputs import DTYPES, as_sizes
 from hetero_la.planning.decisions import Decisions, Problem, arrival_steps, choose_tiles
+from hetero_la.planning.given import Given
 from hetero_la.planning.options import Options, PanelDevice, RunOptions
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planned_graph import PlannedGraph
 from hetero_la.planning.streaming import needs_streaming, shard_widths
 from hetero_la.planning.teams import assign_roles, choose_team, sharing_memory
 from hetero_la.scheduler.graph.task_graph import TaskGraph
-from hetero_la.scheduler.machine.model import Source
 from hetero_la.scheduler.machine.profile import Profile
 from hetero_la.scheduler.machine.this_machine import best_inner_blocking, current_profile
 from hetero_la.scheduler.placement.column_groups import ColumnGroups
@@ -100,21 +100,18 @@ def plan(
         raise ValueError(f"dtype {np.dtype(dtype)} is not one of {', '.join(DTYPES)}")
     ROUTINES[routine].require_shape(routine, m, n)
     infos = tuple(workers) if workers is not None else (calling_thread(),)
-    source: Source = "column-major" if ROUTINES[routine].transposed else "row-major"
+    given = Given(source="column-major" if ROUTINES[routine].transposed else "row-major")
     chosen = Options.choose(options)
-    return make_plan(Problem(routine, m, n, nrhs, np.dtype(dtype)), chosen, infos, source=source)
+    return make_plan(Problem(routine, m, n, nrhs, np.dtype(dtype)), chosen, infos, given)
 
 
 def make_plan(
     problem: Problem,
     options: Options,
     workers: tuple[WorkerInfo, ...],
-    on_host: bool = False,
-    source: Source = "row-major",
-    together: int = 1,
+    given: Given | None = None,
+    *,
     checked: bool = False,
-    blocks: int = 0,
-    home: int | None = None,
 ) -> Plan:
     """Plan a run, or return the cached plan of an equal one.
 
@@ -126,26 +123,15 @@ def make_plan(
         Options that the user has set.
     workers : tuple of WorkerInfo
         Workers that can take part.
-    on_host : bool, optional
-        Whether the matrix is in host memory.
-    source : {"row-major", "column-major", "in place", "pinned"}, optional
-        Its memory order there.
-    together : int, optional
-        How many adjacent tile columns have one owner.
+    given : Given, optional
+        Where the matrix is; by default with the workers.
     checked : bool, optional
         Whether the run also does what follows, if right-hand sides are at most one tile wide.
-    blocks : int, optional
-        Number of blocks if the input is a Dask array.
-    home : int or None, optional
-        The GPU that has the matrix.
     """
     options.require_products(problem.dtype)
     # Free memory changes from run to run and does not matter here: it is no part of the cache key.
     key = tuple(replace(worker, memory=0) for worker in workers)
-    profile = current_profile()
-    return _cached_plan(
-        problem, options, key, on_host, source, profile, together, checked, blocks, home
-    )
+    return _cached_plan(problem, options, key, given or Given(), checked, current_profile())
 
 
 @functools.lru_cache(maxsize=16)
@@ -153,20 +139,16 @@ def _cached_plan(
     problem: Problem,
     options: Options,
     workers: tuple[WorkerInfo, ...],
-    on_host: bool,
-    source: Source,
-    profile: Profile | None,
-    together: int,
+    given: Given,
     checked: bool,
-    blocks: int,
-    home: int | None,
+    profile: Profile | None,
 ) -> Plan:
-    routine, dtype = ROUTINES[problem.routine], problem.dtype
-    roles = assign_roles(workers, options, on_host)
+    routine, dtype, together = ROUTINES[problem.routine], problem.dtype, given.together
+    roles = assign_roles(workers, options, given.on_host)
 
     @functools.cache
     def tiles(owners: tuple[WorkerInfo, ...]) -> tuple[TileLayout, int]:
-        travels = on_host and owners[0].kind == "gpu"
+        travels = given.on_host and owners[0].kind == "gpu"
         layout, depth = choose_tiles(problem, options, owners, profile, travels)
         # On the host's cores, swaps in parts cost more than the way of the result to the host.
         early = travels and not checked and all(owner.kind == "gpu" for owner in owners)
@@ -174,23 +156,29 @@ def _cached_plan(
         return replace(layout, parts=parts), depth
 
     tiles(roles.owners)  # raises an error if there would be too many
-    team = choose_team(
-        routine, lambda owners: tiles(owners)[0], dtype, options, roles, source, home
-    )
+    team = choose_team(routine, lambda owners: tiles(owners)[0], dtype, options, roles, given)
     owners = team.owners
     layout, depth = tiles(owners)
-    travels = on_host and owners[0].kind == "gpu"
+    travels = given.on_host and owners[0].kind == "gpu"
     if options.ib is None and not routine.factored:
         options = replace(options, ib=best_inner_blocking(owners[0], routine.panel_kernel, dtype))
     checked = checked and layout.rt <= 1
     if options.order == "left":
         require_one_worker(team.workers)
     decided = Decisions(
-        problem.routine, layout, dtype, options, *team, depth, travels, source, checked
+        problem.routine,
+        layout,
+        dtype,
+        options,
+        *team,
+        depth,
+        travels,
+        given.source,
+        checked,
     )
-    if blocks and over_processes(team.workers):
+    if given.blocks and over_processes(team.workers):
         made, entries = -(-layout.nt // together), layout.m * layout.width
-        model = team.model.for_blocks(blocks, made, entries * dtype.itemsize)
+        model = team.model.for_blocks(given.blocks, made, entries * dtype.itemsize)
         decided = replace(decided, model=model)
     whole = assemble(decided, together=together)
     limit = options.memory_limit
@@ -199,9 +187,7 @@ def _cached_plan(
     if options.panel is PanelDevice.AUTO and (whole.panel_worker is not None or team.mixed):
         # Panels stay where their columns are, and columns with workers of one kind.
         options = replace(options, panel=PanelDevice(owners[0].kind))
-        return _cached_plan(
-            problem, options, workers, on_host, source, profile, together, checked, blocks, home
-        )
+        return _cached_plan(problem, options, workers, given, checked, profile)
     return _streamed(decided, limit, together)
 
 
@@ -284,9 +270,10 @@ def resume(plan: Plan, workers: tuple[WorkerInfo, ...], step: int) -> Plan:
     if options.panel not in {worker.kind for worker in workers}:
         # The worker that was to factor panels may be the lost one.
         options = replace(options, panel=PanelDevice.AUTO)
-    roles = assign_roles(workers, options, plan.host_arrays)
+    given = Given(plan.host_arrays, plan.source)
+    roles = assign_roles(workers, options, given.on_host)
     team = choose_team(
-        ROUTINES[plan.routine], lambda owners: plan.layout, plan.dtype, options, roles, plan.source
+        ROUTINES[plan.routine], lambda owners: plan.layout, plan.dtype, options, roles, given
     )
     travels = plan.host_arrays and team.owners[0].kind == "gpu"
     decided = _changed(plan, options=options, host_arrays=travels, **team._asdict())

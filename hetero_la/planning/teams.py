@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from hetero_la.algorithms.routine import Routine
+from hetero_la.planning.given import Given
 from hetero_la.planning.options import Options, PanelDevice
 from hetero_la.scheduler.graph.step_kernels import Call, StepKernels, Tile
 from hetero_la.scheduler.machine.device import DeviceModel
-from hetero_la.scheduler.machine.model import MachineModel, Source
+from hetero_la.scheduler.machine.model import MachineModel
 from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
 from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.scheduler.probe.quick import machine_model
@@ -120,7 +121,7 @@ def merged_columns(routine: Routine, owners: Sequence[WorkerInfo]) -> list[int]:
 
 def choose_team(
     routine: Routine, cut: Callable[[tuple[WorkerInfo, ...]], TileLayout], dtype: Any,
-    options: Options, roles: Roles, source: Source, home: int | None = None,
+    options: Options, roles: Roles, given: Given,
 ) -> Team:  # fmt: skip
     """Choose who owns columns, and who factors panels.
 
@@ -139,18 +140,16 @@ def choose_team(
         Options of the run.
     roles : Roles
         Who can do what.
-    source : {"row-major", "column-major", "in place", "pinned"}
-        Memory order of the matrix, if it is on the host.
-    home : int or None, optional
-        The GPU of this process that has the matrix, from which it is copied to others, and back:
+    given : Given
+        Where the matrix is.  If one GPU of this process has it, it is copied to others, and back:
         so a few GPUs may be faster than all.
     """
     owners, helper, beside = roles
-    if not any(owner.here and owner.device == home for owner in owners):
-        home = None
+    if not any(owner.here and owner.device == given.home for owner in owners):
+        given = given._replace(home=None)
     others = (*((helper,) if helper else ()), *(cpu for cpu in beside if cpu != helper))
     workers = (*owners, *others)
-    choice = _Choice(routine, cut, dtype, options, roles, source, home)
+    choice = _Choice(routine, cut, dtype, options, roles, given)
     model = machine_model(workers, dtype, measure=False).computing(options.products)
     times = choice.seconds(workers, model)
     if len(times) > 1 and others and min(times.values()) > _MIN_SECONDS_TO_MEASURE:
@@ -181,8 +180,7 @@ class _Choice(NamedTuple):
     dtype: Any
     options: Options
     roles: Roles
-    source: Source
-    home: int | None
+    given: Given
 
     def seconds(
         self, workers: Sequence[WorkerInfo], model: MachineModel
@@ -230,9 +228,9 @@ class _Choice(NamedTuple):
         self, workers: Sequence[WorkerInfo], places: Sequence[int]
     ) -> Iterator[tuple[int, ...]]:
         """Yield one, two, four of several GPUs, that which has the matrix among them."""
-        if self.home is None or not all(workers[place].has_gpu for place in places):
+        if self.given.home is None or not all(workers[place].has_gpu for place in places):
             return
-        ordered = sorted(places, key=lambda place: workers[place].device != self.home)
+        ordered = sorted(places, key=lambda place: workers[place].device != self.given.home)
         count = 1
         while count < len(ordered):
             yield tuple(sorted(ordered[:count]))
@@ -252,12 +250,12 @@ class _Choice(NamedTuple):
         )  # fmt: skip
         nbytes = layout.m * layout.width * self.dtype.itemsize / sum(own)
         loads = (
-            model.host_seconds(nbytes * speed, place, source=self.source)
+            model.host_seconds(nbytes * speed, place, source=self.given.source)
             for place, speed in zip(owners, own, strict=True)
             if model.devices[place].kind == "cpu"
         )
         seconds = stages.seconds(every=max(layout.kt // _STAGES, 1)) + max(loads, default=0.0)
-        if self.home is None or len(team) == 1:
+        if self.given.home is None or len(team) == 1:
             return seconds
         away = layout.m * layout.width * self.dtype.itemsize * (1 - 1 / len(team))
         seconds += 2 * model.peer_link.seconds(away)

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 import hetero_la
 from hetero_la.execution.execute import execute
 from hetero_la.planning import decisions
+from hetero_la.planning.given import Given
 from hetero_la.planning.options import Options
 from hetero_la.planning.planner import make_plan
 from hetero_la.scheduler.cluster.clients import worker_infos
@@ -200,7 +201,7 @@ def test_routines_in_windows_give_scipy_s_result(cluster: Cluster, routine: str)
     for window, panel in enumerate(panels_on(cluster), 1):
         plan = make_plan(
             decisions.Problem(routine, *shape, given.a.dtype), Options(nb=NB, panel=panel),
-            tuple(worker_infos(client)), on_host=True,
+            tuple(worker_infos(client)), Given(True),
         )  # fmt: skip
         target = np.empty_like(given.expected, order="F")
         storage = ArrayStorage(given.a, target, given.b)
@@ -289,7 +290,7 @@ def test_routines_with_a_panel_worker_on_any_cluster(
     for on_host in (False, True):
         plan = make_plan(
             decisions.Problem(routine, *shape, given.a.dtype), Options(nb=NB, panel=panel),
-            tuple(worker_infos(client)), on_host,
+            tuple(worker_infos(client)), Given(on_host),
         )  # fmt: skip
         target = np.empty_like(given.expected, order="F")
         run_in_processes(client, plan.job(), ArrayStorage(given.a, target, given.b))

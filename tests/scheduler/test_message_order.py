@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from hetero_la.planning.decisions import Problem
+from hetero_la.planning.given import Given
 from hetero_la.planning.options import Options
 from hetero_la.planning.planner import make_plan
 from hetero_la.scheduler.exchange.message_order import ExchangeOrder, exchange_orders
@@ -37,7 +38,8 @@ def job_of(routine: str, workers: int, **options: object) -> Job:
     )
     m, n, nrhs = ROUTINES[routine]
     problem = Problem(routine, m, n, nrhs, np.dtype("float64"))
-    return make_plan(problem, Options.choose({"nb": 32, **options}), gpus, True).packed_job.job
+    chosen = Options.choose({"nb": 32, **options})
+    return make_plan(problem, chosen, gpus, Given(True)).packed_job.job
 
 
 #: What a queue does: "send" or "receive", the message, and its consumer.

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from hetero_la.planning.decisions import Problem
+from hetero_la.planning.given import Given
 from hetero_la.planning.options import Options
 from hetero_la.planning.planner import make_plan
 from hetero_la.scheduler.graph.task_graph import TaskGraph
@@ -195,6 +196,6 @@ def test_programs_of_checked_solves(routine: str, panel: str, on_host: bool) -> 
         workers.append(WorkerInfo("cpu0", "cpu", "inproc://cpu", caller.pid, caller.host))
         options = Options(nb=8, panel=panel, lookahead=lookahead)  # type: ignore[arg-type]
         problem = Problem(routine, 100, 100, 1, np.dtype("f8"))
-        plan = make_plan(problem, options, tuple(workers), on_host, checked=True)
+        plan = make_plan(problem, options, tuple(workers), Given(on_host), checked=True)
         assert plan.checked
         check(plan.programs, plan.graph, plan.traffic)

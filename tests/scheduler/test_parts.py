@@ -9,6 +9,7 @@ import pytest
 
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.planning.decisions import Problem as Planned
+from hetero_la.planning.given import Given
 from hetero_la.planning.options import Options
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import make_plan
@@ -129,7 +130,7 @@ def planned(kinds: str, n: int, on_host: bool) -> Plan:
         for at, kind in enumerate(kinds.split())
     )
     asked = Planned("lu", n, n, 0, np.dtype(float))
-    return make_plan(asked, Options(nb=100), workers, on_host)
+    return make_plan(asked, Options(nb=100), workers, Given(on_host))
 
 
 @pytest.mark.parametrize(

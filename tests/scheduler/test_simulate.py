@@ -11,6 +11,7 @@ import pytest
 
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.planning.decisions import Problem
+from hetero_la.planning.given import Given
 from hetero_la.planning.options import Options
 from hetero_la.planning.planner import make_plan
 from hetero_la.scheduler.graph.task_graph import TaskGraph
@@ -323,7 +324,7 @@ def test_rows_that_no_task_touches_are_copied_to_new_memory():
     worker = (WorkerInfo("gpu0", "gpu", "inproc://0", device=0),)
     problem, nbytes = Problem("cholesky", 8192, 8192, 0, np.dtype("f8")), 8 * 8192**2
     seconds = {
-        source: make_plan(problem, Options(nb=512), worker, True, source).predicted_seconds
+        source: make_plan(problem, Options(nb=512), worker, Given(True, source)).predicted_seconds
         for source in ("pinned", "in place", "column-major")
     }
     assert seconds["pinned"] < seconds["in place"] < seconds["column-major"]
@@ -334,7 +335,7 @@ def test_columns_that_stay_with_the_workers_are_not_stored():
     worker = (WorkerInfo("gpu0", "gpu", "inproc://0", device=0),)
     problem = Problem("solve_positive", 8192, 8192, 1, np.dtype("f8"))
     plans = [
-        make_plan(problem, Options(nb=512), worker, True, "column-major", checked=checked)
+        make_plan(problem, Options(nb=512), worker, Given(True, "column-major"), checked=checked)
         for checked in (True, False)
     ]
     alone, home = (plan.predicted_seconds for plan in plans)

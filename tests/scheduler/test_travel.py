@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 import hetero_la
 from hetero_la.planning.decisions import Problem
+from hetero_la.planning.given import Given
 from hetero_la.planning.options import Options
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import make_plan
@@ -55,7 +56,7 @@ def run(
     """The plan of a run, its result, and the bytes of the matrix that it has loaded and stored."""
     nrhs = 0 if b is None else b.shape[1]
     problem = Problem(routine, *a.shape, nrhs, a.dtype)
-    plan = make_plan(problem, Options(nb=NB), workers, on_host=True)
+    plan = make_plan(problem, Options(nb=NB), workers, Given(True))
     target = np.full((len(a), a.shape[1] + nrhs), np.inf, a.dtype, order="F")
     inside = target[:, : a.shape[1]]
     devices: list[Any] = [
@@ -143,7 +144,7 @@ def test_the_other_triangle_stays_in_place_and_is_copied_elsewhere(
 
 
 def test_what_is_expected_to_arrive_is_what_travels() -> None:
-    plan = make_plan(Problem("cholesky", N, N, 0, np.float64), Options(nb=NB), GPUS, on_host=True)
+    plan = make_plan(Problem("cholesky", N, N, 0, np.float64), Options(nb=NB), GPUS, Given(True))
     elements = plan.stages().elements_loaded()
     assert sum(elements) * 8 == below(plan.layout, 8)
 

@@ -1,0 +1,31 @@
+"""Where a run finds its matrix."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hetero_la.scheduler.machine.model import Source
+
+
+class Given(NamedTuple):
+    """Where the matrix of a run is.
+
+    Attributes
+    ----------
+    on_host : bool
+        Whether it is in host memory.
+    source : {"row-major", "column-major", "in place", "pinned"}
+        Its memory order there.
+    home : int or None
+        The GPU that has it.
+    together : int
+        How many adjacent tile columns have one owner.
+    blocks : int
+        Number of its blocks if it is a Dask array.
+    """
+
+    on_host: bool = False
+    source: Source = "row-major"
+    home: int | None = None
+    together: int = 1
+    blocks: int = 0
