@@ -7,11 +7,12 @@ reached, and others for the other triangles and adjoints:
     trsv_l1  v[k:] <- v[k:] after the part of L[k:, k]     k = 0, 1, ...
     trsv     v[:k+1] <- v[:k+1] after that of U[:k+1, k]   k = ..., 1, 0
 
-Norms, by one step of a block estimator [1]_ with two vectors v0:
+Norms, by a block estimator [1]_ with two vectors v0, ended at the first columns w of A^-1 that it
+looks at, those where |z| is largest:
 
     sums     s[j] = column sums of |A[:, j]|              before the first step
-    solves   v = A^-1 v0,  z = A^-H sign(v)
-    invnorm  ||A^-1||_1 ~ max(||v||_1, max |z|)
+    solves   v = A^-1 v0,  z = A^-H sign(v),  w = A^-1 units(z)
+    invnorm  ||A^-1||_1 ~ max(||v||_1, max |z|, ||w||_1)
 
 A step of refinement, as in LAPACK's gerfs, and once more the residual:
 
@@ -139,9 +140,14 @@ def check(
         g.take(solve.end, A[:, beside])
     estimate = _Solve(forms.adjoint, _passes(g, "estimate", _ESTIMATED), signs)
     step = _refine(g, A, forms, order, given, step + 1, estimate)
+    units = _vectors(g, "units", _ESTIMATED)[0]
+    with g.step(step, column=0):
+        g.units(estimate.end, units)
+    columns = _Solve(forms.plain, _passes(g, "columns", _ESTIMATED), units)
+    step = _substitute(g, A, step + 1, [columns])
     norm = g.per_step(INVERSE_NORM, lambda at: (1,), np.float64, result=True)[0]
     with g.step(step, column=0):
-        g.invnorm(solve.end, estimate.end, norm)
+        g.invnorm(solve.end, estimate.end, columns.end, norm)
 
 
 def _refine(

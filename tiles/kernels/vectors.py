@@ -160,9 +160,15 @@ def signs(call: _Call, v: Array, s: Array) -> None:
 
 
 @_kernel
-def invnorm(call: _Call, v: Array, z: Array, g: Array) -> None:
-    norms = abs(v[:, -2:]).sum(axis=0, dtype=np.float64)
-    g[0] = array_module(g).maximum(norms.max(), abs(z).max())
+def units(call: _Call, z: Array, u: Array) -> None:
+    u[...] = array_module(z).arange(len(z))[:, None] == abs(z).argmax(axis=0)
+
+
+@_kernel
+def invnorm(call: _Call, v: Array, z: Array, w: Array, g: Array) -> None:
+    xp = array_module(g)
+    norms = [abs(y).sum(axis=0, dtype=np.float64).max() for y in (v[:, -2:], w)]
+    g[0] = xp.maximum(xp.maximum(*norms), abs(z).max())
 
 
 @_kernel
