@@ -155,7 +155,7 @@ def forward_error_bound(solve: Callable[[Any, int], Any], x: Any, found: Residua
     As in LAPACK's ``xGERFS``, the norm of ``|A^-1| (|r| + (n + 1) eps (|A| |x| + |b|))``, where
     the second part is for the rounding of r.  Of several columns the largest entries, each over
     the column's largest of X, are taken together, in one estimate: a bound for all of them.  On
-    the host the estimator is LAPACK's, of four to eleven solves; on a GPU it takes two.
+    the host the estimator is LAPACK's, of four to eleven solves; on a GPU it takes three.
 
     Parameters
     ----------
