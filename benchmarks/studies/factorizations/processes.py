@@ -96,7 +96,7 @@ def blocks(client: Client, routine: str, n: int, count: int) -> da.Array:
 
 def lazily(client: Client, routine: str, x: da.Array) -> float:
     """Return the seconds until the factors of a Dask array are with the workers."""
-    wait_until_gone(client, "hetero-la")
+    wait_until_gone(client, but="matrix-")
     began = time.perf_counter()
     lazy = LAZY[routine](x, check_finite=False, client=client)
     there = client.persist(list(lazy) if isinstance(lazy, tuple) else [lazy])
@@ -109,10 +109,10 @@ def lazily(client: Client, routine: str, x: da.Array) -> float:
     return seconds
 
 
-def wait_until_gone(client: Client, what: str = "") -> None:
-    """Wait until results of the runs before, those with `what` in their keys, are not there."""
+def wait_until_gone(client: Client, but: str | None = None) -> None:
+    """Wait until results of the runs before, but for those with `but` in their keys, are gone."""
     until = time.monotonic() + _GONE
-    while any(what in key for key in _keys(client)):
+    while any(but is None or but not in key for key in _keys(client)):
         if time.monotonic() > until:
             raise TimeoutError(f"results of the run before are still there after {_GONE} s")
         time.sleep(0.01)
