@@ -107,7 +107,7 @@ def test_a_run_on_gpus_is_measured_on_the_devices(gpus: int | None) -> None:
 
 def test_a_run_on_other_processes() -> None:
     with (
-        LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
         hetero_la.trace() as t,
     ):

@@ -54,7 +54,7 @@ def processes(count: int, *, gpus: bool) -> Iterator[Client]:
         scheduler = {"cls": Scheduler, "options": nowhere}
         cluster = SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.WARNING)
     else:
-        cluster = LocalCluster(count, threads_per_worker=1, dashboard_address=None)
+        cluster = LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=None)
     with cluster, Client(cluster, set_as_default=False) as client, client.as_current():
         yield client
 
