@@ -335,7 +335,7 @@ def test_any_order_finds_the_same(routine: str, shape: tuple[int, int], seed: in
         array = np.asfortranarray(np.hstack([a, b]))
         values = run_in_order(graph, order, array, CpuDevice(), KernelOptions())
         exact = np.abs(np.linalg.inv(a)).sum(axis=0).max()
-        assert 0.7 * exact < values["inverse_norm", 0][0] <= exact * 1.001
+        assert 0.8 * exact < values["inverse_norm", 0][0] <= exact * 1.001
         found.append(array)
     assert np.array_equal(*found)
     assert_allclose(found[0][:, n:], np.linalg.solve(a, b), rtol=1e-10)

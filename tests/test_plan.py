@@ -329,6 +329,9 @@ def test_default_tiles_of_one_gpu_get_smaller_near_the_end() -> None:
         1024, 768, 512
     ]  # fmt: skip
     assert default_nb("qr", 40000, 32768, GPUS[:1], travels=True) == 512
+    for gpus in (2, 4):
+        assert [default_nb("lu", n, n, GPUS[:gpus]) for n in (65536, 65535)] == [1536, 1024]
+        assert default_nb("lu", 65536, 65536, GPUS[:gpus], travels=True) == 1024
     plan = hetero_la.plan("lu", (32768, 32768), workers=GPUS[:1])
     assert (plan.layout.kt, plan.lookahead) == (48, 2)
     assert "16x1024+512" in plan.explain()
@@ -429,8 +432,16 @@ def test_the_current_cluster_takes_part_in_short_runs_where_that_pays(
         planned=lambda plan, client: SimpleNamespace(new_columns=0),
     )  # fmt: skip
     monkeypatch.setattr(executor_choice, "running_client", lambda: cluster)
-    monkeypatch.setattr(executor_choice, "worker_infos", lambda client, refresh: gpus)
     monkeypatch.setattr(executor_choice, "_caller", lambda gpu: gpus[gpu])
-    plan, client, _ = executor_choice.choose("lu", destination, None, {})
-    assert len(plan.workers) == count
-    assert client is (cluster if count > 1 else None)
+
+    def chosen(there: list[WorkerInfo], **options: Any) -> int:
+        monkeypatch.setattr(executor_choice, "worker_infos", lambda *_, **__: there)
+        plan, client, _ = executor_choice.choose("lu", destination, None, options)
+        assert client is (cluster if len(plan.workers) > 1 else None)
+        return len(plan.workers)
+
+    assert chosen(gpus) == chosen([*CPUS, *gpus]) == count
+    assert chosen(gpus, order="left") == 1
+    assert chosen([gpus[0], gpus[2]]) == 1  # without the GPU that has the matrix
+    assert chosen([replace(gpu, pid=1) for gpu in gpus]) == 1  # of another process
+    assert chosen([]) == 1

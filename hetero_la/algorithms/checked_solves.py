@@ -55,7 +55,7 @@ LU_FORMS = Forms(("trsv_l1", "trsv"), ("trsv_uc", "trsv_lc1"))
 CHOLESKY_FORMS = Forms(("trsv_l", "trsv_lc"), ("trsv_l", "trsv_lc"))
 
 
-class Given(NamedTuple):
+class CopiedInput(NamedTuple):
     """What is kept of the input.
 
     Attributes
@@ -91,7 +91,7 @@ class _Solve(NamedTuple):
         return self.vectors[1][0]
 
 
-def keep(g: GraphBuilder, A: Matrix, *, hermitian: bool = False) -> Given:
+def keep(g: GraphBuilder, A: Matrix, *, hermitian: bool = False) -> CopiedInput:
     """Add the tasks that copy A and B, and sum up moduli, before the first step."""
     m, nt = g.layout.m, g.layout.nt
     if hermitian:
@@ -100,7 +100,7 @@ def keep(g: GraphBuilder, A: Matrix, *, hermitian: bool = False) -> Given:
     else:
         sums = g.per_step("sums", lambda at: (at.order,), np.float64)
         columns = g.per_step("M", lambda at: (m, at.order))
-    given = Given(columns, sums, _vectors(g, "b", g.layout.nrhs)[0], hermitian)
+    given = CopiedInput(columns, sums, _vectors(g, "b", g.layout.nrhs)[0], hermitian)
     for j in range(nt):
         with g.step(0, column=j):
             column = A[given.rows(j), j]
@@ -112,7 +112,7 @@ def keep(g: GraphBuilder, A: Matrix, *, hermitian: bool = False) -> Given:
 
 
 def check(
-    g: GraphBuilder, A: Matrix, forms: Forms, given: Given, order: Region | None = None
+    g: GraphBuilder, A: Matrix, forms: Forms, given: CopiedInput, order: Region | None = None
 ) -> None:
     """Add the tasks that solve with the factors in A, estimate ||A^-1||_1, and refine X.
 
@@ -124,7 +124,7 @@ def check(
         The factors.
     forms : Forms
         What solves with them.
-    given : Given
+    given : CopiedInput
         What `keep` has kept.
     order : Region, optional
         Order of A's rows in the factors.
@@ -151,7 +151,7 @@ def check(
 
 
 def _refine(
-    g: GraphBuilder, A: Matrix, forms: Forms, order: Region | None, given: Given, step: int,
+    g: GraphBuilder, A: Matrix, forms: Forms, order: Region | None, given: CopiedInput, step: int,
     estimate: _Solve,
 ) -> int:  # fmt: skip
     """Add the tasks of refinement, and beside the first of them another solve; return a step."""

@@ -259,7 +259,8 @@ LU = Routine(
     parts=8,
     # Few, wide panels: one thread enqueues for all GPUs.
     gpu_tiles=(
-        Tiling(65536, 1536, 2), Tiling(8192, 1024), Tiling(4096, 512), Tiling(0, 256),
+        Tiling(65536, 1536, 2, resident=True),
+        Tiling(8192, 1024), Tiling(4096, 512), Tiling(0, 256),
     ),
     one_gpu_tiles=(
         LARGE, Tiling(32768, 1024, 2), Tiling(24576, 768, 2), Tiling(4096, 512), Tiling(0, 256),

@@ -15,13 +15,15 @@ from hetero_la.tiles.storage.tile_sizes import TileSizes, tile_sizes
 class Tiling(NamedTuple):
     """Tile size and look-ahead of matrices of at least an order, the smaller of m and n.
 
-    Tiles are half as large where at most `fine` rows of the trailing matrix are left.
+    Tiles are half as large where at most `fine` rows of the trailing matrix are left.  What is
+    `resident` is for matrices on the GPUs, and not for those that are copied there and back.
     """
 
     order: int
     nb: int
     lookahead: int = 1
     fine: int = 0
+    resident: bool = False
 
     def sizes(self, order: int) -> TileSizes:
         """Return the tile sizes of a matrix.
@@ -40,7 +42,7 @@ class Tiling(NamedTuple):
 #: Default tile sizes.
 TILES = (Tiling(49152, 1024), Tiling(8193, 512), Tiling(0, 256))
 #: For a large matrix on one GPU, large tiles pay until a panel takes longer than an update.
-LARGE = Tiling(24576, 1024, 2, fine=16384)
+LARGE = Tiling(24576, 1024, 2, fine=16384, resident=True)
 
 
 @dataclass(frozen=True, kw_only=True)

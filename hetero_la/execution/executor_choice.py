@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -66,7 +66,10 @@ def choose(
     caller = _caller(destination.gpu)
     asked = _Asked(routine, destination, may_stream, caller)
     chosen = with_preset(_with_bound(options, destination), client)
-    alone = partial(asked.planned, chosen, (caller,), None)
+
+    def alone() -> Planned:
+        return asked.planned(chosen, (caller,), None)
+
     if not explicit:
         able = chosen.panel == "auto" or caller.kind == chosen.panel
         if able and client is None and not embedded_can_run():
@@ -85,7 +88,6 @@ def choose(
         return there()
     # One worker with all cores has all the memory, and reads each panel back once; several do that
     # beside other work.
-    alone = partial(asked.planned, chosen, (caller,), None)
     return quickest_with_room((there, alone), lambda planned: planned[0].predicted_seconds)
 
 
@@ -118,14 +120,16 @@ class _Asked:
 
     def shared(self, options: Options, client: Any) -> Planned | None:
         """Plan a short run on several GPUs of a cluster, if the one with the matrix gains by it."""
-        if client is None or self.caller.kind == "cpu":
+        if client is None or self.caller.kind == "cpu" or options.order == "left":
             return None
         if quick_estimate(self.problem, options, self.caller) < _LEAST_SHARED:
             return None
-        workers = tuple(worker_infos(client, refresh=True))
+        if not any(gpu.device == self.caller.device for gpu in _gpus_here(worker_infos(client))):
+            return None
+        gpus = _gpus_here(worker_infos(client, refresh=True))
         with contextlib.suppress(InsufficientMemoryError):
-            if _gpus_here(workers) > 1:
-                planned = self.planned(options, workers, client)
+            if len(gpus) > 1:
+                planned = self.planned(options, gpus, client)
                 return planned if len(planned[0].workers) > 1 else None
         return None
 
@@ -141,22 +145,22 @@ class _Asked:
         given = Given(on_host, goes.source, where)
         memory = {worker.name: worker.memory for worker in workers}
 
-        def planned(checked: bool) -> Planned:
+        def attempt(checked: bool) -> Planned:
             plan = make_plan(self.problem, how, workers, given, checked=checked)
-            goes_there = goes.planned(plan, client)
-            check_memory(plan, memory, place, new_columns=goes_there.new_columns)
-            return plan, client, goes_there
+            placed = goes.planned(plan, client)
+            check_memory(plan, memory, place, new_columns=placed.new_columns)
+            return plan, client, placed
 
         unwanted = on_host and goes.residency is Residency.NOBODY
         if unwanted and can_check(self.problem, options, workers):
             with contextlib.suppress(InsufficientMemoryError):  # for the matrix beside its factors
-                return planned(checked=True)
-        return planned(checked=False)
+                return attempt(checked=True)
+        return attempt(checked=False)
 
 
-def _gpus_here(workers: Sequence[WorkerInfo]) -> int:
-    """Count real GPUs of this process, which read its CuPy arrays."""
-    return sum(worker.device >= 0 and worker.here for worker in workers)
+def _gpus_here(workers: Iterable[WorkerInfo]) -> tuple[WorkerInfo, ...]:
+    """Return the workers that have a real GPU in this process, and so read its CuPy arrays."""
+    return tuple(worker for worker in workers if worker.device >= 0 and worker.here)
 
 
 def _with_bound(options: Mapping[str, Any], destination: Destination) -> Mapping[str, Any]:

@@ -249,8 +249,7 @@ def _tiling(routine: str, order: int, owners: Sequence[WorkerInfo], travels: boo
     tiles = known.one_gpu_tiles if len(owners) == 1 else known.gpu_tiles
     if owners[-1].kind == "cpu":
         tiles = _MIXED_TILES
-    # Where columns are stored while others are computed, small tiles at the end gain nothing.
-    fitting = (tiling for tiling in tiles if not (travels and tiling.fine))
+    fitting = (tiling for tiling in tiles if not (travels and tiling.resident))
     return next(tiling for tiling in fitting if order >= tiling.order)
 
 

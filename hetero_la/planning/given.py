@@ -1,4 +1,4 @@
-"""Where a run finds its matrix."""
+"""Where a run finds its matrix, and in what pieces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hetero_la.scheduler.machine.model import Source
 
 
 class Given(NamedTuple):
-    """Where the matrix of a run is.
+    """Where a run finds its matrix, and in what pieces.
 
     Attributes
     ----------
@@ -19,7 +19,7 @@ class Given(NamedTuple):
     home : int or None
         The GPU that has it.
     together : int
-        How many adjacent tile columns have one owner.
+        How many adjacent tile columns have one owner, since its blocks are that wide.
     blocks : int
         Number of its blocks if it is a Dask array.
     """

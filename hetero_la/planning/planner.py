@@ -166,16 +166,8 @@ def _cached_plan(
     if options.order == "left":
         require_one_worker(team.workers)
     decided = Decisions(
-        problem.routine,
-        layout,
-        dtype,
-        options,
-        *team,
-        depth,
-        travels,
-        given.source,
-        checked,
-    )
+        problem.routine, layout, dtype, options, *team, depth, travels, given.source, checked
+    )  # fmt: skip
     if given.blocks and over_processes(team.workers):
         made, entries = -(-layout.nt // together), layout.m * layout.width
         model = team.model.for_blocks(given.blocks, made, entries * dtype.itemsize)

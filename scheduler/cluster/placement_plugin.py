@@ -21,6 +21,7 @@ from __future__ import annotations
 import graphlib
 import itertools
 import logging
+import re
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -75,7 +76,8 @@ def task_name(routine: str, what: str, rest: str) -> str:
     >>> key_split(task_name("qr with Q", "load", "01f2"))
     'qr_with_Q-load'
     """
-    return f"{routine.replace(' ', '_')}-{what}-{rest}"
+    # Of words between hyphens, Dask takes some for the rest.
+    return f"{re.sub(r'[^A-Za-z0-9]', '_', routine)}-{what}-{rest}"
 
 
 class RunTask(Task):  # type: ignore[misc]

@@ -15,14 +15,23 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.utils import key_split
 from distributed import Client, Future, LocalCluster, get_worker, wait
 from scipy.linalg import LinAlgWarning
 
 import hetero_la
+from hetero_la.algorithms.routines import ROUTINES, title_of
 from hetero_la.dask_arrays import lazy_run
 from hetero_la.scheduler.cluster.clients import worker_infos
 from hetero_la.scheduler.cluster.cluster import Cluster
-from hetero_la.scheduler.cluster.placement_plugin import PRIORITY, RunTask
+from hetero_la.scheduler.cluster.placement_plugin import (
+    BEGIN,
+    HOLD,
+    PRIORITY,
+    RUN,
+    RunTask,
+    task_name,
+)
 from hetero_la.scheduler.on_dask import held_shard, run_tasks
 from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
 from hetero_la.scheduler.program.instructions import SaveRegion
@@ -514,3 +523,13 @@ def test_a_worker_holds_its_share_of_the_input_its_shard_and_a_few_panels() -> N
             most = max(peak - before[at] for at, peak in client.run(memory, "VmHWM").items())
         assert most < 2 * share + 12 * panel < n * n * 8
         assert memory("VmHWM") - here < share / 2  # the client holds no matrix
+
+
+@pytest.mark.parametrize("routine", ROUTINES)
+def test_the_scheduler_sees_what_a_task_does(routine: str) -> None:
+    """It reads that from the part of the name that Dask shows."""
+    prefixes = {what: key_split(task_name(title_of(routine), what, "7-a"))
+                for what in (BEGIN, HOLD, RUN)}  # fmt: skip
+    for what, prefix in prefixes.items():
+        assert prefix.endswith(f"-{what}")
+        assert prefix.startswith(title_of(routine)[:2])

@@ -140,8 +140,8 @@ def test_signs_and_the_norm_of_an_inverse(device, rng, dtype):
     run(device, "units", array(device, z), found)
     assert (fetch(device, found).real.argmax(axis=0) == np.abs(z).argmax(axis=0)).all()
     assert (np.abs(fetch(device, found)).sum(axis=0) == 1).all()
-    for sizes in ((1, 1), (1000, 1), (1, 1000)):
-        parts = [(size * z).astype(dtype) for size in sizes]
+    for factors in ((1, 1), (1000, 1), (1, 1000)):
+        parts = [(factor * z).astype(dtype) for factor in factors]
         run(device, "invnorm", *(array(device, part) for part in (v, *parts)), size)
         expected = max(norm(y), np.abs(parts[0]).max(), norm(parts[1]))
         assert fetch(device, size)[0] == pytest.approx(expected, rel=1e-5)

@@ -421,8 +421,8 @@ SPECS: dict[str, KernelSpec] = {
         kernel("axpy(v[r,c]; x[r,c];)", COPY, "x <- x + v"),
         # signs(v, s): s (r x 2) <- y / |y|, and 1 for zeros; y the last two columns of v.
         kernel("signs(v[r,c]; ; s[r,2])", COPY, "s = y / |y|"),
-        # units(z, u): u (r x 2) <- unit vectors at the largest moduli of z's columns.
-        kernel("units(z[r,2]; ; u[r,2])", COPY, "u = e_j"),
+        # units(z, u): u <- unit vectors at the largest moduli of z's columns.
+        kernel("units(z[r,c]; ; u[r,c])", COPY, "u = e_j"),
         # invnorm(v, z, w, g): g (float64, 1) <- max(||y||_1, max |z|, ||w||_1).
         kernel("invnorm(v[r,c] z[r,2] w[r,2]; ; g[1])", COPY, "g = ||A^-1||"),
         # product(A, x, p): p (m x n) <- -A x.  product_h: the same, A being tile columns of a
