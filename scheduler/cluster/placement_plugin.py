@@ -76,7 +76,7 @@ def task_name(routine: str, what: str, rest: str) -> str:
     >>> key_split(task_name("qr with Q", "load", "01f2"))
     'qr_with_Q-load'
     """
-    # Of words between hyphens, Dask takes some for the rest.
+    # A hyphen in it would end Dask's prefix: parts after the first may have letters only.
     return f"{re.sub(r'[^A-Za-z0-9]', '_', routine)}-{what}-{rest}"
 
 
