@@ -6,10 +6,12 @@ import math
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from hetero_la.numerics.conditioning import hermitian_norm1
+from hetero_la.numerics.conditioning import hermitian_norm1, reciprocal_condition
 from hetero_la.numerics.range_scaling import column_exponents, scaling_exponent
 from hetero_la.numerics.refinement import refine
+from hetero_la.tiles.kernels.cpu.lapack import lapack_function
 from hetero_la.tiles.kernels.gpu_libraries.finite import is_finite
 from tests.support import DTYPES, positive, random
 
@@ -63,3 +65,32 @@ def test_one_element_that_is_not_finite_is_found_in_any_layout(n: int, dtype: st
     for bad in (np.nan, np.inf, -np.inf):
         a[n - 1, n // 2] = bad
         assert not any(map(is_finite, (a, a.T, a[:, ::-1], np.repeat(a, 2, axis=0)[::2], a[1:])))
+
+
+@pytest.mark.parametrize("hermitian", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_condition_estimates_are_lapack_s(dtype: str, hermitian: bool) -> None:
+    for n in (300, 400):  # by LAPACK, and by our own steps
+        a = positive(n, dtype) if hermitian else random(n, dtype=dtype)
+        factors = getrf_or_potrf(a, hermitian)
+        anorm = float(np.abs(a).sum(axis=0).max())
+        found = reciprocal_condition(anorm, factors, factors, None, hermitian=hermitian)
+        con, how = ("pocon", {"uplo": "L"}) if hermitian else ("gecon", {})
+        expected = lapack_function(con, a.dtype.char)(factors, anorm, **how)[0]
+        assert found == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("bad", [0.0, 1e-30, np.nan])
+def test_the_condition_where_solves_overflow(bad: float) -> None:
+    factors = np.asfortranarray(np.eye(400, dtype="float32"))
+    factors[:, 0] = factors[0] = 1e10
+    factors[0, 0] = bad
+    found = reciprocal_condition(1e10, factors, factors, None)
+    expected = lapack_function("gecon", "f")(factors, 1e10)[0]
+    assert found == pytest.approx(expected, nan_ok=True)
+    assert not found > 1e-30
+
+
+def getrf_or_potrf(a: NDArray, hermitian: bool) -> NDArray:
+    name, how = ("potrf", {"lower": True}) if hermitian else ("getrf", {})
+    return lapack_function(name, a.dtype.char)(np.asfortranarray(a), **how)[0]

@@ -142,7 +142,7 @@ class LUFactored(FactoredMatrix):
         if not self.square:
             return None
         lu, anorm = self.packed, self.norm1(a)
-        return reciprocal_condition(anorm, self.substitution or lu, lu, None, "gecon")
+        return reciprocal_condition(anorm, self.substitution or lu, lu, None)
 
     def growth(self, a: Any) -> float | None:
         """Return max |U| / max |A|; without pivoting, max |L| max |U| / max |A| of the run."""
@@ -177,7 +177,7 @@ class CholeskyFactored(FactoredMatrix):
     def rcond(self, a: Any) -> float | None:
         """Estimate as ``xPOCON`` does."""
         c, anorm = self.packed, self.norm1(a)
-        return reciprocal_condition(anorm, self.substitution or c, c, None, "pocon", uplo="L")
+        return reciprocal_condition(anorm, self.substitution or c, c, None, hermitian=True)
 
     def pivots(self) -> np.ndarray:
         """Return the pivots: the squares of L's diagonal."""

@@ -641,7 +641,7 @@ def solve_positive_stack(a: Any, b: Any, lower: bool, **how: Any) -> Any:
         given = zip(matrices[place], part.factors, part.beside, part.vectors["info"], strict=True)
         rconds = [
             0.0 if info else
-            reciprocal_condition(hermitian_norm1(matrix), factor, x, None, "pocon", uplo="L")
+            reciprocal_condition(hermitian_norm1(matrix), factor, x, None, hermitian=True)
             for matrix, factor, x, info in given
         ]  # fmt: skip
         return turn(part.beside), np.array(rconds)
@@ -706,7 +706,7 @@ def _solve_in_place(a: Any, b: Any, lower: bool, **how: Any) -> Solution:
         return Solution(b.copy(), result.report, dict)
     factor = result.array
     x = solve_with_cholesky(factor, b.conj() if turned else b, lower=True)
-    warn_ill_conditioned(reciprocal_condition(anorm, factor, x, None, "pocon", uplo="L"), a.dtype)
+    warn_ill_conditioned(reciprocal_condition(anorm, factor, x, None, hermitian=True), a.dtype)
     return Solution(x.conj() if turned else x, result.report, dict)
 
 
@@ -740,7 +740,7 @@ def _solve_on_device(a: Any, b: Any, **how: Any) -> Solution:
         raise LinAlgError(not_positive_message(result.info))
     if not b.size:
         return Solution(b, result.report, lambda: {"judged": 0})
-    rcond = reciprocal_condition(anorm, factor, x, None, "pocon")
+    rcond = reciprocal_condition(anorm, factor, x, None, hermitian=True)
     warn_ill_conditioned(rcond, a.dtype)
     fast = is_accurate(a, anorm, b, x, hermitian=True)
     if not fast:

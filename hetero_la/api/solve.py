@@ -179,7 +179,7 @@ def _solve_stack_by_lu(a: Any, b: Any, **how: Any) -> Any:
 
         anorms = stack_norm1(given)
         rconds = np.array([
-            reciprocal_condition(float(anorm), factors, x, partial(solve_again, i), "gecon")
+            reciprocal_condition(float(anorm), factors, x, partial(solve_again, i))
             for i, (anorm, factors, x) in enumerate(
                 zip(anorms, part.factors, part.beside, strict=True)
             )

@@ -104,7 +104,7 @@ class Result(StepValues):
         """Estimate 1 / condition of A from its 1-norm and the factors of LU, wherever they are."""
         lu = None if self.kept else self.factors
         lu = self.substitution("lu") if is_device_array(lu) else lu
-        return reciprocal_condition(anorm, lu, like, self.solve_lu, "gecon")
+        return reciprocal_condition(anorm, lu, like, self.solve_lu)
 
     def cholesky_rcond(self, anorm: float, like: Any) -> float:
         """Estimate 1 / condition of A from its 1-norm and the Cholesky factor, wherever it is."""
@@ -113,7 +113,7 @@ class Result(StepValues):
             factor = self.substitution("cholesky")
         elif self.kept:
             solve = partial(_either_way, self.solve_cholesky)
-        return reciprocal_condition(anorm, factor, like, solve, "pocon", uplo="L")
+        return reciprocal_condition(anorm, factor, like, solve, hermitian=True)
 
     def solve_cholesky(self, b: Any, *, stable: bool = False) -> Any:
         """Solve A X = B with the Cholesky factor, wherever it is, as `solve_lu` does."""

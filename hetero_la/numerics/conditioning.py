@@ -20,6 +20,9 @@ _BLOCK = 1 << 17
 _SMALL = 256
 #: Elements up to which LAPACK's function takes no longer than to start threads.
 _FEW = 1 << 22
+#: Order from which BLAS's solves take less time than those of LAPACK's estimates, which cannot
+#: overflow, and the steps of ours.
+_LONG = 320
 #: Most steps of an estimate of a norm, as in LAPACK's.
 _ITERATIONS = 4
 
@@ -110,32 +113,29 @@ def reciprocal_condition(
     factor: Any,
     like: Any,
     solve: Callable[[Any, int], Any] | None,
-    name: str,
-    **how: str,
+    *,
+    hermitian: bool = False,
 ) -> float:
     """Estimate 1 / (||A||_1 ||A^-1||_1) from factors, in O(n^2) operations.
 
-    LAPACK's for factors on the host; otherwise the same estimator over solves where the factors
-    are, on the caller's GPU with a fixed number of them.
+    LAPACK's estimator; where the factors are on the caller's GPU, one with a fixed number of
+    solves.
 
     Parameters
     ----------
     anorm : float
         1-norm of the matrix.
     factor : array, shape (n, n), or Substitution, or None
-        Packed LU factors or a Cholesky factor, if they are on the host or on the caller's GPU.
+        Packed LU factors, or if `hermitian` a lower Cholesky factor, if they are on the host or on
+        the caller's GPU.
     like, solve
         As for `estimate_reciprocal_condition`.
-    name : {"gecon", "pocon"}
-        LAPACK's function for these factors.
-    **how
-        Its options.
 
     Examples
     --------
-    >>> reciprocal_condition(1.0, np.eye(3), np.ones((3, 1)), lambda b, trans: b, "gecon")
+    >>> reciprocal_condition(1.0, np.eye(3), np.ones((3, 1)), lambda b, trans: b)
     1.0
-    >>> reciprocal_condition(4.0, 2 * np.eye(3), np.ones((3, 1)), None, "pocon", uplo="L")
+    >>> reciprocal_condition(4.0, 2 * np.eye(3), np.ones((3, 1)), None, hermitian=True)
     1.0
     """
     if isinstance(factor, Substitution):
@@ -144,9 +144,33 @@ def reciprocal_condition(
         return estimate_reciprocal_condition(anorm, like, solve)
     if not len(factor):
         return np.inf
+    if len(factor) >= _LONG and factor.flags.f_contiguous:
+        norm = _inverse_norm(factor, hermitian)
+        if np.isfinite(norm):
+            return reciprocal(anorm, norm)
+    name, how = ("pocon", {"uplo": "L"}) if hermitian else ("gecon", {})
     estimate = lapack.lapack_function(name, factor.dtype.char)
     norm = min(anorm, float(np.finfo(factor.dtype).max))  # may overflow in single precision
     return float(estimate(factor, norm, **how)[0]) * (norm / anorm) if anorm else 0.0
+
+
+def _inverse_norm(factor: np.ndarray, hermitian: bool) -> float:
+    """Estimate ||A^-1||_1 from L U, or L L^H of a Hermitian matrix, by LAPACK's estimator.
+
+    Its solves are BLAS's: the estimate is not finite where they overflow.
+    """
+    trsv = lapack.blas_function("trsv", factor.dtype.char)
+    lower = {"lower": 1, "diag": int(not hermitian)}
+    plain = [lower, lower | {"trans": 2}] if hermitian else [lower, {}]
+    turned = plain if hermitian else [{"trans": 2}, lower | {"trans": 2}]
+
+    def solve(x: np.ndarray, triangles: list[dict[str, int]]) -> np.ndarray:
+        v = x.ravel()
+        for triangle in triangles:
+            v = trsv(factor, v, **triangle)
+        return v[:, None]
+
+    return estimate_norm1(factor, lambda x: solve(x, plain), lambda x: solve(x, turned))
 
 
 def reciprocal_condition_upper(r: Any) -> float:

@@ -51,7 +51,8 @@ def lapack_function(name: str, letter: str) -> Callable[..., Any]:
 
 
 @functools.cache
-def _blas_function(name: str, letter: str) -> Callable[..., Any]:
+def blas_function(name: str, letter: str) -> Callable[..., Any]:
+    """Return SciPy's wrapper of a function of BLAS, likewise."""
     function: Callable[..., Any] = getattr(scipy.linalg.blas, LETTER[letter] + name)
     return function
 
@@ -71,10 +72,10 @@ def residual(a: Array, x: Array, b: Array) -> Array:
     turned = a.flags.c_contiguous and not a.flags.f_contiguous
     given = a.T if turned else a
     if x.shape[1] == 1:
-        gemv = _blas_function("gemv", a.dtype.char)
+        gemv = blas_function("gemv", a.dtype.char)
         y: Array = gemv(-1, given, x[:, 0], 1, b[:, 0], trans=int(turned))
         return y[:, None]
-    return _blas_function("gemm", a.dtype.char)(-1, given, x, 1, b, trans_a=turned)
+    return blas_function("gemm", a.dtype.char)(-1, given, x, 1, b, trans_a=turned)
 
 
 def product(a: Array, x: Array) -> Array:
@@ -104,10 +105,10 @@ def hermitian_residual(a: Array, x: Array, b: Array) -> Array:
     if turned and kind == "he":
         x, b = x.conj(), b.conj()
     if x.shape[1] == 1:
-        multiply = _blas_function(f"{kind}mv", a.dtype.char)
+        multiply = blas_function(f"{kind}mv", a.dtype.char)
         left = multiply(-1, given, x[:, 0], 1, b[:, 0], lower=not turned)[:, None]
     else:
-        multiply = _blas_function(f"{kind}mm", a.dtype.char)
+        multiply = blas_function(f"{kind}mm", a.dtype.char)
         left = multiply(-1, given, x, 1, b, lower=not turned)
     return left.conj() if turned and kind == "he" else left
 
@@ -123,7 +124,7 @@ def triangle_product(
     >>> triangle_product(a, np.ones((2, 1)), lower=True, adjoint=True).T
     array([[3., 3.]])
     """
-    trmm = _blas_function("trmm", a.dtype.char)
+    trmm = blas_function("trmm", a.dtype.char)
     if a.flags.f_contiguous:
         return trmm(1, a, x, lower=lower, trans_a=2 * adjoint, diag=unit)
     # The conjugate of T^H X is that of a transpose, which is contiguous, times that of X.
@@ -207,7 +208,7 @@ def _substitute(a: Array, ipiv: np.ndarray, b: Array) -> None:
 
 def _substitute_permuted(a: Array, b: Array) -> None:
     """Overwrite B, whose rows have been permuted, with X."""
-    trsm = _blas_function("trsm", a.dtype.char)
+    trsm = blas_function("trsm", a.dtype.char)
     keep(b, trsm(1, a, b, lower=True, diag=True, overwrite_b=True))
     keep(b, trsm(1, a, b, overwrite_b=True))
 
@@ -256,6 +257,10 @@ def cholesky_and_solve(a: Array, b: Array, threads: bool = False) -> Vectors:
     if threads and len(a) >= _LONG:
         for letters in (b"LLNN", b"LLCN"):
             triangular("trsm", letters, a, b)
+    elif b.shape[1] == 1:  # potrs takes up to three times as long
+        trsv, x = blas_function("trsv", a.dtype.char), b[:, 0]
+        keep(x, trsv(a, x, lower=True, overwrite_x=True))
+        keep(x, trsv(a, x, lower=True, trans=2, overwrite_x=True))
     else:
         keep(b, _of(a, "potrs")(a, b, lower=True, overwrite_b=True)[0])
     return found
