@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.linalg.lapack import dlaswp
 
 from hetero_la.tiles.arrays.transfer import array_module, to_host
 
@@ -17,10 +18,18 @@ def permutation(piv: Any, m: int) -> np.ndarray:
     >>> permutation([1, 1], 2)
     array([1, 0])
     """
-    order = list(range(m))
-    for i, p in enumerate(to_host(piv).tolist()):
-        order[i], order[p] = order[p], order[i]
-    return np.array(order, np.intp)
+    piv = to_host(piv)
+    if len(piv) and not 0 <= piv.min() <= piv.max() < m:
+        raise IndexError(f"interchanges of {m} rows are not {piv.min()} to {piv.max()}")
+    return interchanged(piv, m)
+
+
+def interchanged(piv: np.ndarray, m: int) -> np.ndarray:
+    """Return the numbers of m rows after interchanges, each with one of them: it is not checked."""
+    rows = np.arange(m, dtype=float)[:, None]  # exact up to 2^53
+    if len(piv):
+        rows = dlaswp(rows, piv, overwrite_a=True)
+    return rows[:, 0].astype(np.intp)
 
 
 def inverse_permutations(piv: Any, m: int) -> Any:

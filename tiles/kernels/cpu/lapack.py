@@ -22,7 +22,7 @@ from hetero_la.tiles.kernels.cpu.blas import chars, ints, lapack, real_scalar, t
 from hetero_la.tiles.kernels.cpu.cholesky import potrf
 from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.kernels.spec import LETTER
-from hetero_la.tiles.storage.pivots import permutation
+from hetero_la.tiles.storage.pivots import interchanged
 
 #: Names of the vectors, each with the number of the only step, and the vectors.
 Vectors = dict[tuple[str, int], np.ndarray]
@@ -202,7 +202,7 @@ def _substitute(a: Array, ipiv: np.ndarray, b: Array) -> None:
     if b.shape[1] == 1:
         keep(b, _of(a, "getrs")(a, ipiv, b, overwrite_b=True)[0])
     else:
-        b[...] = b[permutation(ipiv, len(a))]
+        b[...] = b[interchanged(ipiv, len(a))]
         _substitute_permuted(a, b)
 
 
@@ -221,7 +221,7 @@ def lu_and_invert(a: Array, b: Array, threads: bool = False) -> Vectors:
     found, n = lu(a, b), len(a)
     if found[_INFO][0]:
         return found
-    rows = permutation(found[_IPIV], n)
+    rows = interchanged(found[_IPIV], n)
     if n < _LONG:
         b[...] = 0
         b[np.arange(n), rows] = 1
