@@ -34,7 +34,7 @@ from hetero_la.scheduler.cluster.clients import worker_infos
 from hetero_la.scheduler.on_dask.threads import run_local
 from hetero_la.studies.factorizations.device_data import RandomStorage, random_columns
 from hetero_la.studies.factorizations.peers import seconds_of
-from hetero_la.studies.factorizations.processes import wait_until_gone
+from hetero_la.studies.factorizations.processes import MATRIX, wait_until_gone
 from hetero_la.tiles.storage.pivots import permutation
 
 Row = dict[str, Any]
@@ -69,7 +69,7 @@ def on_gpus(client: Any, n: int, blocks: Blocks, dtype: str) -> da.Array:
 
     gpus = {w.device: w.address for w in worker_infos(client) if w.kind == "gpu"}
     sizes = da.core.normalize_chunks(blocks.chunk, (n, n))
-    name, made = f"matrix-{uuid.uuid4()}", {}
+    name, made = f"{MATRIX}{uuid.uuid4()}", {}
     for i, j in np.ndindex(len(sizes[0]), len(sizes[1])):
         gpu = blocks.gpu((i, j), len(gpus))
         shape = sizes[0][i], sizes[1][j]
@@ -165,7 +165,7 @@ class Bench:
 
     def dask(self, x: da.Array) -> float:
         """Seconds of the run of a Dask array."""
-        wait_until_gone(self.client, but="matrix-")
+        wait_until_gone(self.client, but=MATRIX)
         began = time.perf_counter()
         factors = factor(x)
         taken = time.perf_counter() - began
@@ -174,7 +174,7 @@ class Bench:
 
     def breakdown(self, x: da.Array) -> None:
         """Print when the tasks of a run began and ended, in milliseconds."""
-        wait_until_gone(self.client, but="matrix-")
+        wait_until_gone(self.client, but=MATRIX)
         with distributed.get_task_stream(self.client) as stream:
             began = time.time()
             lazy = hetero_la.lu_factor(x, check_finite=False)

@@ -19,7 +19,7 @@ from dask.utils import cached_cumsum
 from numpy.linalg import LinAlgError
 from scipy.linalg import LinAlgWarning
 
-from hetero_la.algorithms.routines import ROUTINES, title_of
+from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.checks.warnings import (
     not_positive_message,
     singular_message,
@@ -131,10 +131,13 @@ class LazyRun:
         needed = {x.name for x in inputs}
         for what, tasks in (("cut", self._tasks.cuts), ("run", self._tasks.tasks)):
             if tasks:
-                self._last = task_name(title_of(routine), what, self._token)
+                self._last = self._task_name(what, self._token)
                 graph = _with_layer(graph, self._last, tasks, needed)
                 needed = {*needed, self._last}
         self._steps = self._checked_steps(graph, singular, solves, a)
+
+    def _task_name(self, what: str, token: str) -> str:
+        return task_name(self._tasks.job.name, what, token)
 
     def _checked_steps(
         self, graph: HighLevelGraph, singular: Singular, solves: bool, a: da.Array
@@ -142,7 +145,7 @@ class LazyRun:
         """Return the per-step values, an array of one object; computing it checks `info`."""
         layout, dtype = self.plan.layout, self.plan.dtype
         token = tokenize(self._token, singular, solves)
-        name = task_name(title_of(self.plan.routine), "check", token)
+        name = self._task_name("check", token)
         values, needed, largest = List(*self._tasks.values), {self._last}, None
         if singular is Singular.NOT_PIVOTED:
             size = largest_of(a)
@@ -215,7 +218,7 @@ class LazyRun:
         """Concatenate the parts of a vector that the steps have computed; "ipiv" gives piv."""
         size = min(self.plan.layout.m, self.plan.layout.n)
         dtype = np.dtype(np.int32) if name == "ipiv" else self.plan.dtype
-        label = task_name(title_of(self.plan.routine), name, tokenize(self._steps.name))
+        label = self._task_name(name, tokenize(self._steps.name))
         task = RunTask(
             (label, 0), vector_of, TaskRef((self._steps.name,)), name, self._on_gpu,
             run=self._token,
@@ -225,7 +228,7 @@ class LazyRun:
 
     def _columns(self, what: str, blocks: Sequence[range], *, copy: bool) -> da.Array:
         layout = self.plan.layout
-        name = task_name(title_of(self.plan.routine), what, tokenize(self._steps.name))
+        name = self._task_name(what, tokenize(self._steps.name))
         checked, ended = TaskRef((self._steps.name,)), List(*self._tasks.ended)
         # How many blocks need not wait for the check: with an error, none.  A warning concerns the
         # array as a whole: only its last block waits for it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,8 @@ _BLOCK = 1 << 17
 _SMALL = 256
 #: Elements up to which LAPACK's function takes no longer than to start threads.
 _FEW = 1 << 22
-#: Order from which BLAS's solves take less time than those of LAPACK's estimates, which cannot
-#: overflow, and the steps of ours.
+#: Order from which our steps with BLAS's solves take less time than LAPACK's function, whose solves
+#: cannot overflow.
 _LONG = 320
 #: Most steps of an estimate of a norm, as in LAPACK's.
 _ITERATIONS = 4
@@ -159,18 +160,12 @@ def _inverse_norm(factor: np.ndarray, hermitian: bool) -> float:
 
     Its solves are BLAS's: the estimate is not finite where they overflow.
     """
-    trsv = lapack.blas_function("trsv", factor.dtype.char)
-    lower = {"lower": 1, "diag": int(not hermitian)}
-    plain = [lower, lower | {"trans": 2}] if hermitian else [lower, {}]
-    turned = plain if hermitian else [{"trans": 2}, lower | {"trans": 2}]
 
-    def solve(x: np.ndarray, triangles: list[dict[str, int]]) -> np.ndarray:
-        v = x.ravel()
-        for triangle in triangles:
-            v = trsv(factor, v, **triangle)
-        return v[:, None]
+    def solve(x: np.ndarray, *, adjoint: bool) -> np.ndarray:
+        lapack.solve_column(factor, x[:, 0], hermitian=hermitian, adjoint=adjoint)
+        return x
 
-    return estimate_norm1(factor, lambda x: solve(x, plain), lambda x: solve(x, turned))
+    return estimate_norm1(factor, partial(solve, adjoint=False), partial(solve, adjoint=True))
 
 
 def reciprocal_condition_upper(r: Any) -> float:

@@ -27,6 +27,8 @@ from hetero_la.studies.factorizations.device_data import random_columns
 LAZY: dict[str, Callable[..., Any]] = {
     "lu": hetero_la.lu_factor, "cholesky": hetero_la.cholesky, "qr": partial(hetero_la.qr, mode="r")
 }  # fmt: skip
+#: What the names of the arrays that are factored begin with.
+MATRIX = "matrix-"
 #: Seconds to wait for the results of the run before to go.
 _GONE = 60
 
@@ -81,7 +83,7 @@ def blocks(client: Client, routine: str, n: int, count: int) -> da.Array:
     infos = [info for info in infos if info.has_gpu] or infos
     (sizes,) = da.core.normalize_chunks(-(-n // count), (n,))
     starts = itertools.accumulate(sizes, initial=0)
-    name = f"matrix-{uuid.uuid4()}"
+    name = f"{MATRIX}{uuid.uuid4()}"
     made = {
         (name, 0, j): client.submit(
             columns, routine, n, start, width, info.device, key=(name, 0, j),
@@ -96,7 +98,7 @@ def blocks(client: Client, routine: str, n: int, count: int) -> da.Array:
 
 def lazily(client: Client, routine: str, x: da.Array) -> float:
     """Return the seconds until the factors of a Dask array are with the workers."""
-    wait_until_gone(client, but="matrix-")
+    wait_until_gone(client, but=MATRIX)
     began = time.perf_counter()
     lazy = LAZY[routine](x, check_finite=False, client=client)
     there = client.persist(list(lazy) if isinstance(lazy, tuple) else [lazy])

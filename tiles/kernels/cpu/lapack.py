@@ -51,8 +51,7 @@ def lapack_function(name: str, letter: str) -> Callable[..., Any]:
 
 
 @functools.cache
-def blas_function(name: str, letter: str) -> Callable[..., Any]:
-    """Return SciPy's wrapper of a function of BLAS, likewise."""
+def _blas_function(name: str, letter: str) -> Callable[..., Any]:
     function: Callable[..., Any] = getattr(scipy.linalg.blas, LETTER[letter] + name)
     return function
 
@@ -72,10 +71,10 @@ def residual(a: Array, x: Array, b: Array) -> Array:
     turned = a.flags.c_contiguous and not a.flags.f_contiguous
     given = a.T if turned else a
     if x.shape[1] == 1:
-        gemv = blas_function("gemv", a.dtype.char)
+        gemv = _blas_function("gemv", a.dtype.char)
         y: Array = gemv(-1, given, x[:, 0], 1, b[:, 0], trans=int(turned))
         return y[:, None]
-    return blas_function("gemm", a.dtype.char)(-1, given, x, 1, b, trans_a=turned)
+    return _blas_function("gemm", a.dtype.char)(-1, given, x, 1, b, trans_a=turned)
 
 
 def product(a: Array, x: Array) -> Array:
@@ -105,10 +104,10 @@ def hermitian_residual(a: Array, x: Array, b: Array) -> Array:
     if turned and kind == "he":
         x, b = x.conj(), b.conj()
     if x.shape[1] == 1:
-        multiply = blas_function(f"{kind}mv", a.dtype.char)
+        multiply = _blas_function(f"{kind}mv", a.dtype.char)
         left = multiply(-1, given, x[:, 0], 1, b[:, 0], lower=not turned)[:, None]
     else:
-        multiply = blas_function(f"{kind}mm", a.dtype.char)
+        multiply = _blas_function(f"{kind}mm", a.dtype.char)
         left = multiply(-1, given, x, 1, b, lower=not turned)
     return left.conj() if turned and kind == "he" else left
 
@@ -124,7 +123,7 @@ def triangle_product(
     >>> triangle_product(a, np.ones((2, 1)), lower=True, adjoint=True).T
     array([[3., 3.]])
     """
-    trmm = blas_function("trmm", a.dtype.char)
+    trmm = _blas_function("trmm", a.dtype.char)
     if a.flags.f_contiguous:
         return trmm(1, a, x, lower=lower, trans_a=2 * adjoint, diag=unit)
     # The conjugate of T^H X is that of a transpose, which is contiguous, times that of X.
@@ -208,9 +207,28 @@ def _substitute(a: Array, ipiv: np.ndarray, b: Array) -> None:
 
 def _substitute_permuted(a: Array, b: Array) -> None:
     """Overwrite B, whose rows have been permuted, with X."""
-    trsm = blas_function("trsm", a.dtype.char)
+    trsm = _blas_function("trsm", a.dtype.char)
     keep(b, trsm(1, a, b, lower=True, diag=True, overwrite_b=True))
     keep(b, trsm(1, a, b, overwrite_b=True))
+
+
+def solve_column(a: Array, x: Array, *, hermitian: bool, adjoint: bool = False) -> None:
+    """Overwrite a vector x with the solution of L U y = x, or of L L^H y = x if `hermitian`.
+
+    With `adjoint`, that of the adjoint matrix.  Nothing keeps it from overflow.
+
+    Examples
+    --------
+    >>> a, x = np.array([[2.0, 0.0], [1.0, 1.0]], order="F"), np.array([4.0, 4.0])
+    >>> solve_column(a, x, hermitian=True)
+    >>> x
+    array([0., 2.])
+    """
+    trsv, lower = _blas_function("trsv", a.dtype.char), {"lower": 1, "diag": int(not hermitian)}
+    plain = [lower, lower | {"trans": 2}] if hermitian else [lower, {}]
+    turned = plain if hermitian else [{"trans": 2}, lower | {"trans": 2}]
+    for form in turned if adjoint else plain:
+        keep(x, trsv(a, x, overwrite_x=True, **form))
 
 
 def lu_and_invert(a: Array, b: Array, threads: bool = False) -> Vectors:
@@ -258,9 +276,7 @@ def cholesky_and_solve(a: Array, b: Array, threads: bool = False) -> Vectors:
         for letters in (b"LLNN", b"LLCN"):
             triangular("trsm", letters, a, b)
     elif b.shape[1] == 1:  # potrs takes up to three times as long
-        trsv, x = blas_function("trsv", a.dtype.char), b[:, 0]
-        keep(x, trsv(a, x, lower=True, overwrite_x=True))
-        keep(x, trsv(a, x, lower=True, trans=2, overwrite_x=True))
+        solve_column(a, b[:, 0], hermitian=True)
     else:
         keep(b, _of(a, "potrs")(a, b, lower=True, overwrite_b=True)[0])
     return found
