@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import threadpoolctl
-from distributed import Scheduler, Worker
+from distributed import Scheduler, Status, Worker
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
@@ -105,6 +105,17 @@ class DeviceWorker(Worker):  # type: ignore[misc]
 
     def start_http_server(self, *args: Any, **kwargs: Any) -> None:
         """Open no port: the scheduler's dashboard shows the workers too."""
+
+    async def heartbeat(self) -> None:
+        """Say that this worker is alive, unless it ends meanwhile: that is no error to be logged.
+
+        One that has begun finds the worker's connections closed.
+        """
+        try:
+            await super().heartbeat()
+        except RuntimeError:
+            if self.status not in (Status.closing, Status.closed):
+                raise
 
 
 class _BlasBound:

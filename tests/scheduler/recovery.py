@@ -156,7 +156,7 @@ def communicators() -> list[Any]:
     return [communicator.name for communicator in _communicators.values()]
 
 
-def gpu_arrays(*, dask_worker: Any) -> dict[int, tuple[int, list[str]]]:
+def gpu_arrays() -> dict[int, tuple[int, list[str]]]:
     """Arrays on a worker's GPU, without what kernels and communicators keep for later.
 
     That grows with runs, and differs with a worker's place among the others.  The memory's address
@@ -164,12 +164,11 @@ def gpu_arrays(*, dask_worker: Any) -> dict[int, tuple[int, list[str]]]:
     """
     import cupy
 
-    from hetero_la.scheduler.cluster.devices import device_of
     from hetero_la.scheduler.exchange.communicators import _communicators
+    from hetero_la.tiles.kernels.gpu.queue import GpuQueue
 
-    device: Any = device_of(dask_worker)
-    devices = [device, *filter(None, [vars(device).get("companion")])]
-    queues = [q for each in devices for q in each._queues.values()]
+    # Devices beside the worker's own have queues, too: companions, and those of runs in one task.
+    queues = [one for one in gc.get_objects() if type(one) is GpuQueue]
     kept = [array for q in queues for array in (*q._workspaces.values(), *q._outgrown)]
     kept += [array for each in _communicators.values() for array in each._packed]  # type: ignore[attr-defined]
     known = {array.data.mem.ptr for array in kept}

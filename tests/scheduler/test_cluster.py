@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import threadpoolctl
-from distributed import Client, LocalCluster, Worker
+from distributed import Client, LocalCluster, Status, Worker
 
 import hetero_la
 from hetero_la.configs import available_presets, load_preset
@@ -298,6 +298,20 @@ def test_one_after_another_quickly():
         cluster.close()
     assert time.perf_counter() - began < 10
     assert threading.active_count() <= before + 1
+
+
+def test_a_heartbeat_that_goes_on_when_its_worker_has_ended_is_no_error(monkeypatch):
+    with Cluster(gpus=0, cpus=1) as cluster:
+        (worker,) = cluster.workers.values()
+
+    async def refused(self):
+        raise RuntimeError("ConnectionPool is closed")
+
+    monkeypatch.setattr(Worker, "heartbeat", refused)
+    asyncio.run(worker.heartbeat())
+    monkeypatch.setattr(worker, "status", Status.running)
+    with pytest.raises(RuntimeError, match="closed"):
+        asyncio.run(worker.heartbeat())
 
 
 def test_a_cluster_gets_no_more_workers(cluster):
