@@ -12,7 +12,6 @@ from hetero_la.api.lu import factor_each
 from hetero_la.api.stacks import array_function, unless
 from hetero_la.checks.array_types import AnyArray, ExchangedArray, GpuArray, LazyOrAny, Numbers
 from hetero_la.checks.inputs import as_matrix, as_stack, is_writable
-from hetero_la.execution.destination import can_hold_result
 from hetero_la.execution.execute import execute
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.stack_runs import Stack, solve_stack_on_gpu
@@ -27,9 +26,9 @@ from hetero_la.tiles.arrays.transfer import (
 )
 from hetero_la.tiles.kernels.gpu_libraries.finite import is_finite
 
-#: How often mantissas can be multiplied in pairs before they may leave the range, and a bound
-#: beyond the exponent of any number.
-_HALVINGS, _EXPONENT_BOUND = 4, 10_000
+#: How many mantissas can be multiplied, and how far from 0 the exponents of numbers may be in all,
+#: so that no product on the way leaves the range; and a bound beyond the exponent of any number.
+_TOGETHER, _WITHIN_RANGE, _EXPONENT_BOUND = 512, 1000, 10_000
 
 
 class SlogdetResult(NamedTuple):
@@ -71,7 +70,7 @@ def _diagonals(a: Any, check_finite: bool, **how: Any) -> tuple[Any, Any] | None
 
 
 def _turned(a: Any) -> Any:
-    """Return the transposes, which are read faster, of row-major matrices of a stack."""
+    """Return the transposes of row-major matrices: they are read faster, and can hold factors."""
     return a.swapaxes(-1, -2) if a.flags.c_contiguous else a
 
 
@@ -128,6 +127,12 @@ def det_of(diagonal: np.ndarray, sign: int, exponent: int = 0) -> Any:
 
     `diagonal` is that of U, on the host, and `sign` that of the permutation.
     """
+    if diagonal.dtype.kind == "f" and not exponent:
+        numbers = diagonal.astype(np.float64)
+        if np.abs(np.frexp(numbers)[1]).sum() < _WITHIN_RANGE:  # as of most small matrices
+            found = sign * numbers.prod() + 0.0  # not -0.0
+            if np.isfinite(found):
+                return found
     return _dets(diagonal[None], np.array([sign]), exponent)[0]
 
 
@@ -202,23 +207,21 @@ def _slogdets(diagonals: Any, signs: Any, exponent: int = 0) -> SlogdetResult:
 def _products(factors: Any) -> tuple[Any, Any]:
     """Return the products of rows as numbers near 1 and powers of two."""
     xp = array_module(factors)
-    one = xp.ones((len(factors), 1), _double(factors.dtype))
-    numbers, powers = _normalized(xp.concatenate([factors, one], axis=1))
-    with np.errstate(invalid="ignore"):  # infinities, if the input was not checked
-        while numbers.shape[1] > 1:
-            for _ in range(_HALVINGS):
-                half = numbers.shape[1] // 2
-                pairs = numbers[:, :half] * numbers[:, half : 2 * half]
-                numbers = xp.concatenate([pairs, numbers[:, 2 * half :]], axis=1)
-            numbers, more = _normalized(numbers)
-            powers += more
-    return numbers[:, 0], powers
+    numbers, powers = _normalized(xp.ascontiguousarray(factors, _double(factors.dtype)))
+    while True:
+        starts = range(0, max(numbers.shape[1], 1), _TOGETHER)
+        with np.errstate(invalid="ignore"):  # infinities, if the input was not checked
+            parts = [numbers[:, i : i + _TOGETHER].prod(axis=1, keepdims=True) for i in starts]
+        numbers, more = _normalized(xp.concatenate(parts, axis=1))
+        powers = powers + more
+        if len(parts) == 1:
+            return numbers[:, 0], powers
 
 
 def _normalized(numbers: Any) -> tuple[Any, Any]:
     """Scale numbers to mantissas from 1/2 to 1; return them and the sums of rows' exponents."""
     xp, shape = array_module(numbers), numbers.shape
-    parts = numbers.view(np.float64).reshape(*shape, -1)
+    parts = numbers.view(np.float64).reshape(*shape, numbers.itemsize // 8)
     powers = xp.frexp(xp.abs(parts).max(axis=2))[1]
     scaled = xp.ldexp(parts, -powers[:, :, None]).view(numbers.dtype)
     return scaled.reshape(shape), powers.sum(axis=1)
@@ -232,25 +235,22 @@ def _diagonal(
     a: Any, overwrite_a: bool, check_finite: bool, **how: Any
 ) -> tuple[np.ndarray, int, int]:
     """Factor, and return the arguments of `det_of`."""
-    a = as_matrix(a, square=True)
-    if overwrite_a and not can_hold_result(a):  # a row-major array can, of the transpose
-        a = a.T
+    a = _turned(as_matrix(a, square=True, finite=check_finite))
     exponent = 0
     if overwrite_a and is_writable(a):  # then its old values are not needed
         exponents = column_exponents(a, least=float(np.finfo(a.dtype).max) ** 0.5)
         a, exponent = times_power_of_two(a, exponents, overwrite=True), int(exponents.sum())
-    diagonal, piv = _factor(a, overwrite_a, check_finite, **how)
+    diagonal, piv = _factor(a, overwrite_a, **how)
     if overwrite_a or np.isfinite(diagonal).all():
         return diagonal, sign_of(piv), exponent
     # U has overflowed.  Scaling columns leaves the pivots as they are.
     exponents = column_exponents(a)
-    diagonal, piv = _factor(times_power_of_two(a, exponents), False, check_finite, **how)
+    diagonal, piv = _factor(times_power_of_two(a, exponents), False, **how)
     return diagonal, sign_of(piv), int(exponents.sum())
 
 
-def _factor(a: Any, overwrite_a: bool, check_finite: bool, **how: Any) -> tuple[np.ndarray, Any]:
+def _factor(a: Any, overwrite_a: bool, **how: Any) -> tuple[np.ndarray, Any]:
     """Return the diagonal of U, on the host, and the row interchanges."""
-    a = as_matrix(a, finite=check_finite)
     result = execute("lu", a, overwrite_a=overwrite_a, residency=Residency.NOBODY, **how)
     if result.checked:
         return result.vector(DIAGONAL), result.piv

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
+
+import numpy as np
 
 from hetero_la.tiles.arrays.transfer import array_module, linalg_module
 
@@ -16,8 +19,16 @@ def _above(like: Any, beyond: int = 0) -> Any:
     The mask is column-major as the matrices are: so it is read in the order of their memory.
     """
     (m, n), xp = like.shape[-2:], array_module(like)
-    mask = xp.tri(n, m, -beyond, dtype=bool).T
+    mask = _mask(m, n, beyond) if xp is np else xp.tri(n, m, -beyond, dtype=bool).T
     return mask if like.ndim == 2 else xp.broadcast_to(mask, like.shape)
+
+
+@functools.lru_cache(16)
+def _mask(m: int, n: int, beyond: int) -> np.ndarray:
+    """Return the mask on the host: many small matrices of one size need the same."""
+    mask = np.tri(n, m, -beyond, dtype=bool).T
+    mask.flags.writeable = False
+    return mask
 
 
 def _column_major_zeros(like: Any) -> Any:
