@@ -9,10 +9,11 @@ import numpy as np
 
 from hetero_la.numerics.conditioning import estimate_norm1
 from hetero_la.tiles.arrays.transfer import array_module, is_column_major, is_device_array, to_host
+from hetero_la.tiles.kernels.cpu import lapack
 from hetero_la.tiles.kernels.gpu_libraries import norms
 
 #: Elements of a block, so that its moduli stay in the cache.
-_BLOCK = 1 << 16
+_BLOCK = 1 << 17
 #: Most columns that are looked at: each takes two passes over the matrix.
 MOST_COLUMNS = 8
 
@@ -44,7 +45,9 @@ def columns_to_judge(nrhs: int) -> slice:
 
 
 def residual_and_moduli(a: Any, x: Any, b: Any, *, hermitian: bool = False) -> Residual:
-    """Compute B - A X and |A| |X| + |B| in one pass over the matrix, in working precision.
+    """Compute B - A X and |A| |X| + |B|, in working precision.
+
+    On a GPU that is one pass over the matrix, on the host two.
 
     Parameters
     ----------
@@ -61,12 +64,10 @@ def residual_and_moduli(a: Any, x: Any, b: Any, *, hermitian: bool = False) -> R
     """
     if is_device_array(a):
         return Residual(*norms.residual_and_moduli(a, x, b, hermitian=hermitian))
-    left, moduli, size = b.copy(), abs(b), abs(x)
+    residual = lapack.hermitian_residual if hermitian else lapack.residual
+    times = _hermitian_moduli_times if hermitian else _moduli_times
     with np.errstate(all="ignore"):  # overflow shows in the result
-        for rows, columns, block in _blocks(a, hermitian):
-            left[rows] -= block @ x[columns]
-            moduli[rows] += abs(block) @ size[columns]
-    return Residual(left, moduli)
+        return Residual(residual(a, x, b), abs(b) + times(a, abs(x)))
 
 
 def largest_modulus(a: Any) -> float:
@@ -79,36 +80,45 @@ def largest_modulus(a: Any) -> float:
     """
     if is_device_array(a):
         return float(norms.largest_modulus(a))
-    parts = [abs(block).max() for _, _, block in _blocks(a, hermitian=False)]
+    parts = [abs(block).max() for _, _, block in _blocks(a)]
     return float(np.stack(parts).max()) if parts else 0.0
 
 
-def _blocks(a: Any, hermitian: bool) -> Iterator[tuple[slice, slice, Any]]:
+def _blocks(a: Any) -> Iterator[tuple[slice, slice, Any]]:
     """Cut a matrix on the host into blocks of columns, or of rows if these are contiguous."""
     m, n = a.shape
     every = slice(None)
     if not a.size:
         return
-    by_columns = hermitian or is_column_major(a)
+    by_columns = is_column_major(a)
     step = max(_BLOCK // (m if by_columns else n), 1)
     for start in range(0, n if by_columns else m, step):
         some = slice(start, start + step)
-        if hermitian:
-            yield every, some, _hermitian_columns(a, start, start + step)
-        elif by_columns:
-            yield every, some, a[:, some]
-        else:
-            yield some, every, a[some]
+        yield (every, some, a[:, some]) if by_columns else (some, every, a[some])
 
 
-def _hermitian_columns(a: Any, start: int, stop: int) -> Any:
-    """Return columns of a Hermitian matrix on the host, of which the lower triangle is read."""
-    tile = a[start:stop, start:stop]
-    below = np.tril(tile, -1)
-    middle = below + below.conj().T
-    own = np.arange(len(tile))
-    middle[own, own] = tile.diagonal().real
-    return np.concatenate([a[start:stop, :start].conj().T, middle, a[stop:, start:stop]])
+def _moduli_times(a: Any, size: Any) -> Any:
+    """Return |A| X for a matrix on the host."""
+    found = np.zeros((len(a), size.shape[1]), size.dtype)
+    for rows, columns, block in _blocks(a):
+        found[rows] += lapack.product(abs(block), size[columns])
+    return found
+
+
+def _hermitian_moduli_times(a: Any, size: Any) -> Any:
+    """Return |A| X for a Hermitian matrix on the host, of which the lower triangle is read."""
+    n, found = len(a), np.zeros_like(size)
+    step = max(_BLOCK // max(n, 1), 1)
+    for start in range(0, n, step):
+        here, rest = slice(start, start + step), slice(start + step, None)
+        tile, below = abs(np.tril(a[here, here], -1)), abs(a[rest, here])
+        own = abs(a.diagonal()[here].real)[:, None]
+        found[here] += own * size[here] + tile @ size[here] + tile.T @ size[here]
+        if not len(below):
+            break
+        found[here] += lapack.product(below.T, size[rest])
+        found[rest] += lapack.product(below, size[here])
+    return found
 
 
 def componentwise_errors(found: Residual) -> np.ndarray:

@@ -92,7 +92,7 @@ def hermitian_norm1(a: Any) -> float:
     n = a.shape[0]
     if is_device_array(a):
         return float(norms.hermitian_norm1(a)) if n else 0.0
-    if 0 < a.size <= _FEW and a.flags.forc and a.flags.aligned:
+    if n and a.flags.forc and a.flags.aligned:
         norm = lapack.hermitian_norm1(a)
         if norm < np.inf:  # in single precision it may overflow
             return norm

@@ -30,6 +30,8 @@ Vectors = dict[tuple[str, int], np.ndarray]
 _LONG = 128
 #: Columns of L^-1 that are found at once.
 _COLUMNS = 256
+#: Columns up to which products of a triangle with each take no longer than trmm.
+_FEW = 4
 _INFO, _IPIV, _TAU = ("info", 0), ("ipiv", 0), ("tau", 0)
 #: Columns that LAPACK factors or applies at once, if the workspace has room for so many.
 BLOCK = 64
@@ -123,13 +125,23 @@ def triangle_product(
     >>> triangle_product(a, np.ones((2, 1)), lower=True, adjoint=True).T
     array([[3., 3.]])
     """
-    trmm = _blas_function("trmm", a.dtype.char)
     if a.flags.f_contiguous:
-        return trmm(1, a, x, lower=lower, trans_a=2 * adjoint, diag=unit)
+        return _triangle_product(a, x, lower=lower, trans=2 * adjoint, unit=unit)
     # The conjugate of T^H X is that of a transpose, which is contiguous, times that of X.
     if adjoint:
-        return trmm(1, a.T, x.conj(), lower=not lower, diag=unit).conj()
-    return trmm(1, a.T, x, lower=not lower, trans_a=1, diag=unit)
+        return _triangle_product(a.T, x.conj(), lower=not lower, trans=0, unit=unit).conj()
+    return _triangle_product(a.T, x, lower=not lower, trans=1, unit=unit)
+
+
+def _triangle_product(a: Array, x: Array, *, lower: bool, trans: int, unit: bool) -> Array:
+    """Return T X, T^T X or T^H X for a triangle T of a column-major matrix."""
+    if x.shape[1] > _FEW:
+        trmm = _blas_function("trmm", a.dtype.char)
+        return trmm(1, a, x, lower=lower, trans_a=trans, diag=unit)
+    trmv, found = _blas_function("trmv", a.dtype.char), np.empty(x.shape, a.dtype, order="F")
+    for column in range(x.shape[1]):
+        found[:, column] = trmv(a, x[:, column], lower=lower, trans=trans, diag=unit)
+    return found
 
 
 def _of(a: Array, name: str) -> Callable[..., Any]:
