@@ -16,8 +16,8 @@ at each centroid.  The matrix is dense and not symmetric.  The answer is known [
 the surface, with the coefficient k of added mass, one for a stream along the axis and one for a
 stream across it.
 
-The script solves on a coarse and on a finer mesh, and fails unless the error falls with the
-square of the size of the triangles, about as it should. ::
+The script solves on a coarse and on a finer mesh, and fails unless the error falls
+roughly with the square of the size of the triangles. ::
 
     python examples/01_boundary_elements.py
 
@@ -47,7 +47,7 @@ FREQUENCY = 8  # parts of an edge of the icosahedron: 20 times its square unknow
 
 
 def spheroid(frequency: int) -> Array:
-    """Triangles (20 frequency^2, corner, xyz): an icosahedron, refined and blown up."""
+    """Build the triangles (20 frequency^2, corner, xyz) of a refined, stretched icosahedron."""
     golden = (1 + 5**0.5) / 2
     corners = np.array([[0, s, t * golden] for s in (-1, 1) for t in (-1, 1)], float)
     corners = np.vstack([np.roll(corners, shift, axis=1) for shift in range(3)])
@@ -72,7 +72,7 @@ def spheroid(frequency: int) -> Array:
 
 
 def normals(triangles: Array) -> Array:
-    """Unit normals, out of the body."""
+    """Return unit normals that point out of the body."""
     a, b, c = np.moveaxis(triangles, 1, 0)
     n = np.cross(b - a, c - a)
     return n / np.linalg.norm(n, axis=1, keepdims=True)
@@ -86,7 +86,7 @@ def normals(triangles: Array) -> Array:
 
 
 def integrals(points: Array, triangles: Array) -> tuple[Array, Array]:
-    """Integrals over each triangle, seen from each point: of -dG/dn and of G."""
+    """Integrate -dG/dn and G over each triangle, as seen from each point."""
     normal = normals(triangles)
     corner = triangles - points[:, None, None]  # (points, triangles, corner, xyz)
     r = np.sqrt(np.einsum("ptcx,ptcx->ptc", corner, corner))
@@ -108,7 +108,7 @@ def integrals(points: Array, triangles: Array) -> tuple[Array, Array]:
 
 
 def assemble(triangles: Array) -> tuple[Array, Array]:
-    """The matrix, and one right-hand side for a stream along x and one for along y."""
+    """Return the matrix, and right-hand sides for a stream along x and one along y."""
     n = len(triangles)
     centroids, stream = triangles.mean(axis=1), normals(triangles)[:, :2]
     matrix, rhs = np.empty((n, n), order="F"), np.empty((n, 2), order="F")
@@ -126,7 +126,7 @@ def assemble(triangles: Array) -> tuple[Array, Array]:
 
 
 def added_mass() -> Array:
-    """Lamb's coefficients, along the axis and across it."""
+    """Return Lamb's coefficients, along the axis and across it."""
     e = np.sqrt(1 - (HALF_AXES[1] / HALF_AXES[0]) ** 2)
     along = 2 * (1 - e**2) / e**3 * (np.arctanh(e) - e)
     across = 1 / e**2 - (1 - e**2) / e**3 * np.arctanh(e)
@@ -134,7 +134,7 @@ def added_mass() -> Array:
 
 
 def largest_error(triangles: Array, phi: Array) -> float:
-    """Of the potential, relative to the largest potential."""
+    """Return the largest error of the potential, relative to the largest potential."""
     exact = added_mass() * triangles.mean(axis=1)[:, :2]
     return float(np.abs(phi - exact).max() / np.abs(exact).max())
 

@@ -48,8 +48,8 @@ with hetero_la.Cluster(gpus=0) as cluster:
                   f"error ratio {ratio:.3g}")  # fmt: skip
 
 # %%
-# The rate over the tile size
-# ---------------------------
+# The rate against the tile size
+# ------------------------------
 
 figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
 for depth in DEPTHS:

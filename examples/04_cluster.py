@@ -6,12 +6,12 @@ Solve on a Dask cluster that is already running.
 
 Any `dask.distributed.Client` can be passed.  Each worker process owns some of the tile columns
 and keeps them; factored panels travel from worker to worker.  The script starts a `LocalCluster`
-of processes in the place of a cluster that runs elsewhere, and fails unless its answer is the one
-found without it. ::
+of processes in place of a cluster that runs elsewhere, and fails unless the answer is the same as
+without a cluster. ::
 
     python examples/04_cluster.py
 
-What stands in ``if __name__ == "__main__"`` is not run by the worker processes, which import this
+The code under ``if __name__ == "__main__"`` is not run by the worker processes, which import this
 file.
 """
 

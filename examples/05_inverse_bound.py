@@ -51,7 +51,7 @@ MEASURES = ("LU", "lu_solve", "solve")
 
 
 def grown(n: int, nb: int, columns: int, dtype: str) -> NDArray:
-    """L U with ||W||_1 about nb/2 1.9^columns in each step, and no growth in U."""
+    """Return L U with ||W||_1 about nb/2 1.9^columns in each step, and no growth in U."""
     rng = np.random.default_rng(columns)
     L = np.tril(rng.uniform(-1, 1, (n, n)) / nb, -1) + np.eye(n)
     for first in range(0, n, nb):
@@ -62,7 +62,7 @@ def grown(n: int, nb: int, columns: int, dtype: str) -> NDArray:
 
 
 def largest_inverse(lu: NDArray, nb: int) -> float:
-    """The largest ||L[k,k]^-1||_1 of packed factors."""
+    """Return the largest ||L[k,k]^-1||_1 of packed factors."""
     tiles = (lu[k : k + nb, k : k + nb] for k in range(0, len(lu), nb))
     inverses = (
         scipy.linalg.solve_triangular(tile, np.eye(len(tile)), lower=True, unit_diagonal=True)
@@ -100,8 +100,8 @@ for name, a in matrices.items():
     print(f"{name:<10}{norms[name]:9.1e}", *cells, sep=" |")
 
 # %%
-# The ratio of the factors over the norm
-# --------------------------------------
+# The error ratio of the factors against the norm
+# -----------------------------------------------
 
 figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
 names = sorted(norms, key=norms.__getitem__)

@@ -48,7 +48,7 @@ NOISES = (0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5)  # ppm, of one weekly mean
 
 
 def covariance(t: Array, u: Array) -> Array:
-    """Between the weeks t and u, in years, without the white noise; in ppm^2."""
+    """Return the covariance between the weeks t and u, in years, without white noise; in ppm^2."""
     r = t[:, None] - u
     trend = 66**2 * np.exp(-0.5 * (r / 67) ** 2)
     cycle = 2.4**2 * np.exp(-0.5 * (r / 90) ** 2 - 2 * (np.sin(np.pi * r) / 1.3) ** 2)
@@ -58,7 +58,7 @@ def covariance(t: Array, u: Array) -> Array:
 
 
 def log_likelihood(d: Array, alpha: Array, logdet: float) -> float:
-    """Of the deviations d, with alpha = K^-1 d."""
+    """Return the log marginal likelihood of the deviations d, with alpha = K^-1 d."""
     return float(-0.5 * (d @ alpha + logdet + len(d) * np.log(2 * np.pi)))
 
 

@@ -12,11 +12,11 @@ certifies its coefficients and their standard deviations to 15 digits.  With col
 unit length the condition number is 5e9.  That leaves QR 7 or 8 digits in double precision, and
 the normal equations A^T A b = A^T y, where it counts twice, none.
 
-Mauna Loa [2] is the carbon dioxide in 2,225 weeks: cubic splines with a knot each year for the
-trend, and four harmonics of the year, whose strengths are splines with a knot each four years.
-The fit gives the growth in each decade, and the swing from October to May, when plants breathe
-out.  (It assumes that the errors of neighbouring weeks are independent, which they are not quite:
-the true standard deviations are a little larger.)
+Mauna Loa [2] is the carbon dioxide in 2,225 weeks: cubic splines with a knot every year for
+the trend, and four harmonics of the year, whose strengths are splines with a knot every four years.
+The fit gives the growth in each decade, and the swing from October to May, when respiration exceeds
+photosynthesis.  (It assumes that the errors of neighbouring weeks are independent, which they are
+not quite: the true standard deviations are a little larger.)
 
 The script fails unless 6 digits of Filip are right, and the results on the record, found again by
 SciPy from singular values, are the same. ::
@@ -50,7 +50,7 @@ MAY, OCTOBER = 0.37, 0.75  # parts of a year: when there is most, and when least
 
 
 def regression(A: Array, y: Array, c: Array) -> tuple[Array, Array]:
-    """Least-squares estimates of the combinations c b, and their standard deviations."""
+    """Estimate the combinations c b by least squares, with their standard deviations."""
     b, residue, _, _ = hetero_la.lstsq(A, y)
     (R,) = hetero_la.qr(A, mode="r")
     rows = scipy.linalg.solve_triangular(R[: len(b)], c.T, trans="T")
@@ -58,7 +58,7 @@ def regression(A: Array, y: Array, c: Array) -> tuple[Array, Array]:
 
 
 def digits(found: Array, certified: Array) -> float:
-    """How many digits are right, in the worst of the numbers."""
+    """Count the right digits of the worst number."""
     return max(0.0, float(-np.log10(np.abs(found / certified - 1).max())))
 
 
@@ -88,13 +88,13 @@ assert min(right) > 6
 
 
 def splines(t: Array, step: int) -> Array:
-    """Cubic B-splines on 1958 to 2002, with a knot each `step` years."""
+    """Evaluate cubic B-splines on 1958 to 2002, with a knot every `step` years."""
     knots = np.r_[[1958.0] * 3, 1958 : 2002 + step : step, [2002.0] * 3]
     return BSpline(knots, np.eye(len(knots) - 4), 3)(t)
 
 
 def terms(trend: Array, season: Array) -> Array:
-    """A row for each pair of times: for the trend, and for the part that is yearly."""
+    """Build a row for each pair of times: for the trend, and for the part that is yearly."""
     waves = [wave(2 * np.pi * h * season) for h in (1, 2, 3, 4) for wave in (np.cos, np.sin)]
     slow = splines(season, 4)
     return np.hstack([splines(trend, 1), *(wave[:, None] * slow for wave in waves)])

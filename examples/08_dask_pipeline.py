@@ -36,7 +36,7 @@ LIMIT = 1e-3
 
 
 def franke(points: Any) -> Any:
-    """Two hills, a saddle and a dip in the unit square (R. Franke, 1979)."""
+    """Evaluate Franke's function (1979): two hills, a saddle and a dip in the unit square."""
     x, y = 9 * points[:, 0], 9 * points[:, 1]
     return (
         0.75 * np.exp(-((x - 2) ** 2 + (y - 2) ** 2) / 4)
@@ -47,7 +47,7 @@ def franke(points: Any) -> Any:
 
 
 def kernel(first: da.Array, second: da.Array) -> da.Array:
-    """Gaussian of the distances between two sets of points."""
+    """Return the Gaussian of the distances between two sets of points."""
     squares = (first**2).sum(axis=1)[:, None] + (second**2).sum(axis=1)[None]
     return da.exp((2 * first @ second.T - squares) / (2 * LENGTH**2))
 

@@ -7,11 +7,11 @@ A cluster of processes loses a worker during a run, and still returns the right 
 The matrix is kept by the workers, each of which owns some of its tile columns; with
 ``checkpoint=`` its state is saved every few steps.  While the system is being solved, the script
 kills one worker process, as ``kill -9`` would.  The run goes on from its latest checkpoint, on
-the workers that are left or on the restarted one too. ::
+the workers that are left, and on the restarted one if it is back soon enough. ::
 
     python examples/09_lost_worker.py
 
-What stands in ``if __name__ == "__main__"`` is not run by the worker processes, which import this
+The code under ``if __name__ == "__main__"`` is not run by the worker processes, which import this
 file.
 """
 

@@ -4,19 +4,19 @@ The task graph and the timeline
 
 Look at a factorization: its graph before a run, and who did what when after it.
 
-The script draws the tasks of an LU factorization on two workers: a small graph task by task, a
-large one collapsed, and as a page that plays the predicted run.  Then it runs the factorization,
-and draws the timeline, as a chart, a page and an animation.  Open the .html files in a browser, and
-the .json in https://ui.perfetto.dev. ::
+The script draws the tasks of an LU factorization on two workers: a small graph task by task, and a
+large one collapsed, both as a picture and as a page that plays the predicted run.  Then it runs the
+factorization, and draws the timeline, as a chart, a page and an animation.  Open the .html files in
+a browser, and the .json in https://ui.perfetto.dev. ::
 
     python examples/10_pictures.py
 """
 
 
 # %%
-# Two workers
+# The workers
 # -----------
-# All GPUs, or where there is none two virtual ones.
+# All GPUs of the host, or two virtual ones if it has none.
 
 import tempfile
 from pathlib import Path

@@ -304,7 +304,7 @@ def test_what_lu_of_nothing_is_given() -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("trans", [0, 1, 2])
 def test_pivots_that_are_none(piv: Any, but: str, trans: int) -> None:
-    said = pytest.raises(ValueError, match=f"^piv must hold 3 row numbers below 3, not {but}$")
+    said = pytest.raises(ValueError, match=f"^piv must hold 3 row indices below 3, not {but}$")
     with said:
         lu_solve((np.eye(3), np.array(piv)), np.ones(3), trans)
     for given in (np.array(piv), da.from_array(np.array(piv))):

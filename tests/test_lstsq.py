@@ -232,7 +232,7 @@ def test_shortest_solutions_of_kinds(kind: str, dtype: str, driver: str) -> None
     assert (np.abs(exact @ scaled - b) < LIMIT * 61 * eps * rows.max()).all()
     if kind == "svd":
         return
-    # Of all solutions the shortest one is in the row space.
+    # Of all solutions the minimum-norm one is in the row space.
     q = scipy.linalg.qr(exact.conj().T, mode="economic")[0]
     outside = scaled - q @ (q.conj().T @ scaled)
     assert np.abs(outside).max() < LIMIT * 61 * eps * np.abs(scaled).max()
@@ -538,7 +538,7 @@ def test_zeros_are_an_error(
 def test_conds_that_are_no_number_are_refused(cond: Any, error: type[Exception]) -> None:
     a, b = random(3, 2), np.ones(3)
     x, y = da.from_array(a), da.from_array(b)
-    said = f"^cond must be None or a number from 0 on, not {re.escape(repr(cond))}$"
+    said = f"^cond must be None or a non-negative number, not {re.escape(repr(cond))}$"
     for function in (lstsq, lstsq_with_report):
         with pytest.raises(error, match=said):
             function(a, b, cond)

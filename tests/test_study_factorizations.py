@@ -235,7 +235,7 @@ def rows_of_crossover() -> list[dict[str, Any]]:
 def rows_of_layouts() -> list[dict[str, Any]]:
     common = {"place": "GPU", "n": 512, **timed(1e-3)}
     ways = [("swaps", way) for way in (layouts.PAIRS, layouts.NET, layouts.ROW_MAJOR)]
-    ways += [("turning", way) for way in (layouts.COPIED, layouts.TURNED)]
+    ways += [("transposing", way) for way in (layouts.COPIED, layouts.TRANSPOSED)]
     rows = [
         {"table": table, "way": way, **common, "bytes/s": 1e12 * (i + 1), "of pins": 0.3}
         for i, (table, way) in enumerate(ways)
@@ -348,4 +348,4 @@ def test_rows_of_a_gpu_are_understood_and_drawn(module: Any, tmp_path: Path) -> 
 def test_where_lines_cross_is_read_off() -> None:
     _, several = (row for row in rows_of_crossover() if row["table"] == "crossover")
     assert several["from n"] == 64
-    assert "hetero_la, 2 GPUs, from n = 64 on" in crossover.find(rows_of_crossover())[0]
+    assert "from n = 64 on, the least measured (hetero_la, 2 GPUs)" in crossover.find(rows_of_crossover())[0]

@@ -249,8 +249,8 @@ def find(rows: Rows) -> list[str]:
     for function in values_of(rows, "function"):
         since = rows_of(rows, "crossover", function=function)
         times = {row["who"]: rows_of(rows, "times", **_this(row)) for row in since}
-        text = "; ".join(f"{row['who']}, {_from_order(row, times[row['who']])}" for row in since)
-        found.append(f"{function} is faster than SciPy's by {text}.")
+        text = "; ".join(f"{_from_order(row, times[row['who']])} ({row['who']})" for row in since)
+        found.append(f"{function} is faster than SciPy's {text}.")
     for row in rows_of(rows, "several"):
         found.append(
             f"{row['function']} from host to host by {row['who']} is faster than by one "

@@ -1,9 +1,9 @@
-"""Row-major or column-major: rows that are swapped, matrices that are turned, padded columns.
+"""Row-major or column-major: rows that are swapped, matrices that are transposed, padded columns.
 
 A step of LU swaps rows.  Three ways move the same ones: pair after pair in a column-major matrix,
 as LAPACK does; by their net permutation, so that each row that moves is read and written once; and
 by that in a row-major matrix, where a row is one piece.  A matrix in the other order has to be
-turned first.  What that is worth depends on the share of LU's time that its swaps have.  Where
+transposed first.  What that is worth depends on the share of LU's time that its swaps have.  Where
 columns are powers of two apart they share places of caches; some rows of padding between them end
 that.
 """
@@ -59,7 +59,7 @@ from hetero_la.tiles.storage.pivots import permutation
 from hetero_la.tiles.storage.shard import ArrayStorage
 
 PAIRS, NET, ROW_MAJOR = "pair after pair", "net permutation", "net permutation, row-major"
-COPIED, TURNED = "copied", "turned"
+COPIED, TRANSPOSED = "copied", "transposed"
 _OPTIONS = KernelOptions()
 #: Of the largest entry: how far apart factors may be that are made in another order.
 _LIMIT = 1e-6
@@ -195,18 +195,18 @@ def _moved(
     }  # fmt: skip
 
 
-def _turning(run: StudyRun, place: ArraysPlace) -> Iterator[Row]:
+def _transposing(run: StudyRun, place: ArraysPlace) -> Iterator[Row]:
     """Yield rates of a copy, and of one that turns a row-major matrix."""
     for n in run.sizes[f"{place.name} orders"]:
-        run.report(f"turning, {place.name}, n = {n}")
+        run.report(f"transposing, {place.name}, n = {n}")
         target = place.xp.empty((n, n), "float64", order="F")
-        for way, order in ((COPIED, "F"), (TURNED, "C")):
+        for way, order in ((COPIED, "F"), (TRANSPOSED, "C")):
             source = place.random(n, n, order=order)
             copy = partial(place.device.copy, target, source, Queue.UPDATE)
             found = spread(samples(copy, place.clock))
             if not bool((target == source).all()):
                 raise AssertionError(f"a matrix that is {way} is another one")
-            yield _moved("turning", place, way, n, found, 2 * source.nbytes)
+            yield _moved("transposing", place, way, n, found, 2 * source.nbytes)
 
 
 def swapped(run: TracedRun) -> float:
@@ -320,17 +320,17 @@ def _complete_lu(place: ArraysPlace, a: Any, client: hetero_la.Cluster | None) -
 
 
 def measure(run: StudyRun) -> Iterator[Row]:
-    """Measure swaps, their share of LU, turning, padding and both orders, on the CPU and a GPU."""
+    """Measure swaps, their share of LU, transposes, padding and both orders, on CPU and GPU."""
     gpus = [False, True] if run.has_gpus(1, "the same on a GPU") else [False]
     for gpu in gpus:
         place = ArraysPlace(gpu)
         with place.device.activate():
-            for part in (_swaps, _turning, _shares, _padding, _inputs):
+            for part in (_swaps, _transposing, _shares, _padding, _inputs):
                 yield from part(run, place)
 
 
 def find(rows: Rows) -> list[str]:
-    """Say what net and row-major swaps gain, what turning costs, and what padding does."""
+    """Say what net and row-major swaps gain, what transposing costs, and what padding does."""
     found = []
     for place in sorted(values_of(rows, "place"), key=lambda place: place != "GPU"):
         n = max(row["n"] for row in rows_of(rows, "swaps", place=place))
@@ -365,10 +365,10 @@ def _of_swaps(rows: Rows, place: str, n: int) -> str:
 
 def _of_orders(rows: Rows, place: str, n: int) -> str:
     """Say what it costs to turn a matrix, alone and before it is factored."""
-    turns = {row["way"]: row["bytes/s"] for row in rows_of(rows, "turning", place=place, n=n)}
+    turns = {row["way"]: row["bytes/s"] for row in rows_of(rows, "transposing", place=place, n=n)}
     inputs = {row["order"]: row["seconds"] for row in rows_of(rows, "inputs", place=place, n=n)}
     return (
-        f"Turning a matrix on the {place} reaches {percent(turns[TURNED] / turns[COPIED])} "
+        f"Transposing a matrix on the {place} reaches {percent(turns[TRANSPOSED] / turns[COPIED])} "
         f"of a copy; lu_factor of a row-major matrix takes "
         f"{inputs['row-major'] / inputs['column-major']:.2f} times as long as of a column-major "
         "one."
@@ -376,9 +376,9 @@ def _of_orders(rows: Rows, place: str, n: int) -> str:
 
 
 def draw(figure: Any, rows: Rows) -> None:
-    """Draw rates of swaps and turning, their share of LU, times over padding and of both orders."""
-    swaps, turning, shares, padding, inputs = panels(figure, 5)
-    for axes, table in ((swaps, "swaps"), (turning, "turning")):
+    """Draw rates of swaps and transposes, their share of LU, times against padding, both orders."""
+    swaps, transposing, shares, padding, inputs = panels(figure, 5)
+    for axes, table in ((swaps, "swaps"), (transposing, "transposing")):
         for i, (place, way) in enumerate(_series(rows, table, "way")):
             shown = rows_of(rows, table, place=place, way=way)
             drawn = [{**row, "GB/s": row["bytes/s"] / 1e9} for row in shown]
@@ -422,7 +422,7 @@ STUDY = Study(
             "swaps", "rows of a step swapped; each that moves counts once, read and written, "
             "however many passes over these rows a way takes", _RATE | {"passes": str},
         ),
-        StudyTable("turning", "copies of a matrix, from column-major and from row-major", _RATE),
+        StudyTable("transposing", "copies of a matrix, from column-major and row-major", _RATE),
         StudyTable(
             "shares", "LU of column-major matrices, and the share of its time that swaps take",
             {"place": WORD, "way": WORD, "n": number(), **SECONDS, "swaps": percent},

@@ -283,10 +283,10 @@ def find(rows: Rows) -> list[str]:
         (model,) = rows_of(rows, "model", routine=routine, who=who)
         found.append(
             f"A column of a panel of {routine} takes {in_seconds(model['t column'])} ({who}; the "
-            f"model is up to {percent(model['worst error'])} off): with twice the bandwidth half "
-            f"of the panels would take {percent(model['twice the bandwidth'])} of their time or "
-            f"less, with ten times the time of a column {model['ten times a column']:.1f} times "
-            "of it or more."
+            f"model is up to {percent(model['worst error'])} off): with twice the bandwidth, "
+            f"half of the panels would take at most {percent(model['twice the bandwidth'])} of "
+            "their time; if a column took ten times as long, half of them would take at least "
+            f"{model['ten times a column']:.1f} times as long."
         )
         found += [_best(routine, shown)] if OURS in names else []
     return found + _of_orders(rows)

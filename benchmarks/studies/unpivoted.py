@@ -217,9 +217,9 @@ def find(rows: Rows) -> list[str]:
     anyway = f"all kinds but {', '.join(bad_anyway)}" if bad_anyway else "all kinds"
     return [
         *found,
-        f"Without pivoting, errors stay small for {_listed(good)}, and do not for {_listed(bad)}; "
-        f"of {_listed(refused)} a pivot is zero. With partial pivoting, they stay small for "
-        f"{anyway}.",
+        f"Without pivoting, errors stay small for {_listed(good)}, but not for {_listed(bad)}; "
+        f"the factors of {_listed(refused)} are refused, for their growth or a zero pivot. With "
+        f"partial pivoting, they stay small for {anyway}.",
     ]
 
 

@@ -7,9 +7,9 @@ workers, parts are the means over these.
 
 The matrix is on its devices beforehand and stays there, or it is a NumPy array, row-major or
 column-major, whose factors go back to a new one.  Then the time is that of the whole call, and
-``outside`` is what of it is no part of the run, as planning.  The host turns columns of a row-major
-array on their way, as part of ``there and back``: what turning costs is the difference of the two
-orders.
+``outside`` is what of it is no part of the run, as planning.  The host transposes columns of a
+row-major array on their way, as part of ``there and back``: what that costs is the difference of
+the two orders.
 """
 
 from __future__ import annotations

@@ -173,10 +173,10 @@ def lstsq(
     check_finite: bool = True, lapack_driver: Driver = None, *, precision: Precision = "full",
     client: ClientLike = None, report: bool = False, **options: Unpack[RunOptions],
 ) -> Any:  # fmt: skip
-    """Find the shortest least-squares solution of A X = B, for a matrix of any rank.
+    """Find the minimum-norm least-squares solution of A X = B, for a matrix of any rank.
 
     X minimizes the 2-norms of the columns of B - A X; if the rank is below n, many such X exist,
-    and the one of least norm is returned.
+    and the minimum-norm one is returned.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ def lstsq(
     -----
     scipy.linalg.LinAlgWarning
         For "gels", if the matrix is rank-deficient to working precision: then the solution is
-        inaccurate, and not the shortest one.
+        inaccurate, and not the minimum-norm one.
 
     Notes
     -----
@@ -258,7 +258,7 @@ def lstsq(
     >>> np.round(x, 12), rank
     (array([1., 2.]), np.int64(2))
 
-    The shortest of all solutions:
+    The minimum-norm solution of many:
 
     >>> x, _, rank, s = lstsq(np.ones((2, 2)), np.array([2.0, 2.0]))
     >>> np.round(x, 12), rank
@@ -404,9 +404,9 @@ def as_cond(cond: Any, dtype: Any) -> float:
     try:
         number = float(cond)
     except (TypeError, ValueError) as error:
-        raise type(error)(f"cond must be None or a number from 0 on, not {cond!r}") from None
+        raise type(error)(f"cond must be None or a non-negative number, not {cond!r}") from None
     if not number >= 0:
-        raise ValueError(f"cond must be None or a number from 0 on, not {cond!r}")
+        raise ValueError(f"cond must be None or a non-negative number, not {cond!r}")
     return number
 
 
@@ -508,7 +508,7 @@ def require_nonzero(diagonal: np.ndarray) -> None:
         zero = int(np.argmin(diagonal)) + 1
         raise LinAlgError(
             f"the matrix is rank-deficient: diagonal number {zero} of R is exactly zero "
-            "(the other drivers find the solution of least norm)"
+            "(the other drivers find the minimum-norm solution)"
         )
 
 
@@ -516,5 +516,5 @@ def deficient_message(rank: int, order: int, because: str) -> str:
     """Return the warning for a matrix that does not have full rank."""
     return (
         f"rank-deficient matrix: its rank is about {rank} and not {order} ({because}), "
-        "the solution is inaccurate, and not the shortest one"
+        "the solution is inaccurate, and not the minimum-norm one"
     )

@@ -206,7 +206,7 @@ class QRFactors(Factors[Stored, Stored]):
         if m < n:
             raise ValueError(
                 f"the QR factors of {a_matrix(m, n)} cannot solve a "
-                "least-squares problem: use lstsq, which finds the solution of least norm"
+                "least-squares problem: use lstsq, which finds the minimum-norm solution"
             )
         b = as_columns_for(self.qr, as_finite_array(b, "b"), "factors")
         kept = self._kept_for(b)

@@ -278,7 +278,9 @@ def _common_batch(arrays: dict[str, Any], leading: list[tuple[int, ...]]) -> tup
         return leading[0] if len(set(leading)) == 1 else np.broadcast_shapes(*leading)
     except ValueError:
         shapes = ", ".join(f"{name} of shape {a.shape}" for name, a in arrays.items())
-        raise ValueError(f"shape mismatch: these stacks cannot be paired: {shapes}") from None
+        raise ValueError(
+            f"shape mismatch: these stacks cannot be broadcast together: {shapes}"
+        ) from None
 
 
 def _broadcast(a: Any, shape: tuple[int, ...]) -> Any:

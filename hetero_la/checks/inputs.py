@@ -143,15 +143,15 @@ def require_row_numbers(piv: Any, m: int) -> None:
         return
     least, largest = int(piv.min()), int(piv.max())
     if least < 0 or largest >= m:
-        raise ValueError(f"piv must hold {m} row numbers below {m}, not {least} to {largest}")
+        raise ValueError(f"piv must hold {m} row indices below {m}, not {least} to {largest}")
 
 
 def require_pivot_type(piv: Any, m: int) -> None:
     """Raise ValueError unless `piv` has shape (m,) and an integer dtype; no element is read."""
     if piv.shape != (m,):
-        raise ValueError(f"piv must hold {m} row numbers below {m}, not have shape {piv.shape}")
+        raise ValueError(f"piv must hold {m} row indices below {m}, not have shape {piv.shape}")
     if m and piv.dtype.kind not in "iu":
-        raise ValueError(f"piv must hold {m} row numbers below {m}, not {piv.dtype}")
+        raise ValueError(f"piv must hold {m} row indices below {m}, not {piv.dtype}")
 
 
 def as_columns_for(a: Any, b: Any, what: str, name: str = "b", *, finite: bool = False) -> Any:

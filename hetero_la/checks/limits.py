@@ -36,6 +36,6 @@ def require_few_tasks(
         tasks *= max(layout.mt / 4, 1)
     if tasks > most:
         raise ValueError(
-            f"{layout.mt} x {columns} tiles make about {tasks:.2g} tasks, and no more than "
+            f"{layout.mt} x {columns} tiles make about {tasks:.2g} tasks, of which at most "
             f"{most:.2g} are {done}: choose a larger nb"
         )

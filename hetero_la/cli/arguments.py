@@ -39,7 +39,7 @@ report a singular or rank-deficient matrix; for a sweep: no run failed
   1    the error ratio is not under {RATIO_LIMIT:.0f}, or the run failed
   2    bad input: unreadable, of a wrong shape or dtype, not finite, too large, singular in solve, \
 not positive definite, or a wrong option
-  3    done, but not checked (--no-check)
+  3    done, but not checked (--no-check, or a file factored in parts)
   130  interrupted
 """
 
@@ -47,7 +47,7 @@ _COLUMNS = """\
 columns: time is that of the run, without the start of workers, and rate counts LAPACK's \
 operations; ref time (--ref) is that of the same problem in SciPy on all cores, or in cuSOLVER if \
 GPUs were used (without forming Q); virtual-gpu counts CPU workers in the role of GPUs. A \
-terminal shows those that fit. The error ratio, with 1-norms, is
+terminal shows only the columns that fit. The error ratio, with 1-norms, is
   lu        ||PA-LU|| / (n ||A|| eps)
   solve     ||b-Ax|| / (||A|| ||x|| eps), the largest of all columns
   cholesky  ||LL^H-A|| / (n ||A|| eps)
@@ -131,12 +131,14 @@ def _add_who(parser: argparse.ArgumentParser) -> None:
     values.add_scheduler(who)
     who.add_argument(
         "--memory", "--gpu-memory", dest="memory", metavar="SIZE",
-        help="bytes that a run may use on each GPU, as '40 GB', or on the host: where the matrix "
-        "does not fit, only some columns are there at a time (default: all that is free)",
+        help="bytes that a run may use on each GPU, or on the host if no GPU takes part, such as "
+        "'40 GB'; of a larger matrix only some columns are in memory at a time (default: all that "
+        "is free)",
     )  # fmt: skip
     who.add_argument(
         "--dashboard-address", metavar="ADDRESS",
-        help="show the runs of these workers, live, in a browser, as at 127.0.0.1:8787",
+        help="show the runs of these workers, live, in a browser, at an address such as "
+        "127.0.0.1:8787",
     )  # fmt: skip
     who.add_argument("--preset", metavar="NAME", help="named set of workers; info lists the names")
 
@@ -145,8 +147,8 @@ def _add_parts(parser: argparse.ArgumentParser) -> None:
     """Add the options of files that do not fit into memory."""
     parser.add_argument(
         "--checkpoint", action="store_true",
-        help="FILE and OUT in parts, as if they did not fit into memory, and what is done is "
-        "saved beside OUT, for --resume",
+        help="read FILE and write OUT in parts, as if they did not fit into memory, and save what "
+        "is done beside OUT, for --resume",
     )  # fmt: skip
     parser.add_argument(
         "--resume", action="store_true", help="go on with a run that was saved and interrupted"
@@ -229,7 +231,11 @@ def _add_sweep(commands: Any) -> None:
     parser.add_argument("--m", **lists, help="rows (default: as many as columns)")
     parser.add_argument("--nrhs", **lists, help="right-hand sides (default: 1)")
     parser.add_argument(
-        "--nb", type=values.tilings, metavar="LIST", default=[None], help=f"several times: {_TILES}"
+        "--nb",
+        type=values.tilings,
+        metavar="LIST",
+        default=[None],
+        help=f"tile sizes, each of them: {_TILES}",
     )
     parser.add_argument("--lookahead", **lists, default=[None], help="look-ahead depths")
     parser.add_argument(

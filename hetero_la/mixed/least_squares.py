@@ -78,7 +78,7 @@ class Products(NamedTuple):
 
 
 def lstsq_mixed(a: Any, b: Any, cond: float, run: Run) -> MixedLeastSquares:
-    """Find the (shortest) least-squares solution for a matrix of full rank.
+    """Find the (minimum-norm) least-squares solution for a matrix of full rank.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ def refined_tall(
 def refined_wide(
     products: Products, anorm: float, b: Any, correct: Callable[[Any], Any]
 ) -> Refined:
-    """Solve A X = B by the shortest X, in the range of A^H.
+    """Solve A X = B by the minimum-norm X, in the range of A^H.
 
     Parameters
     ----------

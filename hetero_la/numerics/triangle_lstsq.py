@@ -23,7 +23,7 @@ from hetero_la.tiles.kernels.gpu_libraries.finite import is_finite
 def square_lstsq(
     a: Any, b: Any, cond: float, driver: str, *, lower: bool = False
 ) -> tuple[Any, np.int64, Any]:
-    """Find the shortest X that minimizes the 2-norms of the columns of B - A X for a triangle A.
+    """Find the minimum-norm least-squares solution of A X = B for a triangle A.
 
     Parameters
     ----------

@@ -161,7 +161,7 @@ def _moler(r: KindArguments) -> NDArray:
     return np.where(i == j, i, np.minimum(i, j) - 2).astype(float)
 
 
-@kind("hilb", "Hilbert's matrix 1/(i+j-1): as ill-conditioned as can be", turn="both")
+@kind("hilb", "Hilbert's matrix 1/(i+j-1): extremely ill-conditioned", turn="both")
 def _hilb(r: KindArguments) -> NDArray:
     i, j = r.indices()
     return 1 / (i + j - 1)
@@ -194,7 +194,7 @@ kind("near-underflow", "rands scaled to nearly underflow")(scaled(_rands, 1))
 kind("near-overflow", "rands scaled to nearly overflow")(scaled(_rands, -1))
 
 
-@kind("colscale", "rands, its columns scaled from near under- to near overflow")
+@kind("colscale", "rands with columns scaled from near underflow to near overflow")
 def _colscale(r: KindArguments) -> NDArray:
     a = _rands(r)
     end = math.log10(smallest_scale(r.dtype))
@@ -204,7 +204,7 @@ def _colscale(r: KindArguments) -> NDArray:
     return a
 
 
-@kind("rankdef", "rands whose columns repeat: of half the full rank")
+@kind("rankdef", "rands whose columns repeat: half of full rank")
 def _rankdef(r: KindArguments) -> NDArray:
     a = _rands(r)
     rank = (min(r.m, r.n) + 1) // 2

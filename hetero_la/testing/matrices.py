@@ -31,7 +31,7 @@ def kinds() -> dict[str, str]:
     --------
     >>> from hetero_la.testing.matrices import kinds
     >>> kinds()["hilb"]
-    "Hilbert's matrix 1/(i+j-1): as ill-conditioned as can be"
+    "Hilbert's matrix 1/(i+j-1): extremely ill-conditioned"
     """
     return {name: kind.description for name, kind in KINDS.items()}
 

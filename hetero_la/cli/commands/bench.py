@@ -48,7 +48,7 @@ def add_parser(commands: Any) -> None:
     values.add_scheduler(parser)
     parser.add_argument(
         "--seconds", type=values.positive, metavar="S", default=120,
-        help="time to take, about (default: %(default)s)",
+        help="seconds to take, approximately (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--functions", type=values.names(list(FUNCTIONS)), metavar="LIST", default=[*FUNCTIONS],

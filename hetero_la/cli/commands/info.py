@@ -41,8 +41,8 @@ def add_parser(commands: Any) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--scheduler", metavar="ADDRESS",
-        help="show the workers of the Dask cluster with this scheduler, as tcp://10.0.0.1:8786, "
-        "and measure how fast they exchange panels",
+        help="show the workers of the Dask cluster with this scheduler, such as "
+        "tcp://10.0.0.1:8786, and measure how fast they exchange panels",
     )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def add_parser(commands: Any) -> None:
     summary = "predict a factorization on a described machine, or on a running cluster"
     parser = values.add_command(
         commands, "simulate", simulate, summary,
-        usage="[options] ROUTINE --n N --machine FILE",
+        usage="[options] ROUTINE --n N",
         examples=(
             "lu --n 100000 --machine dgx-h200",
             "qr --n 100000 --machine dgx-h200-x128 --scaling strong --plot qr.svg",
@@ -84,7 +84,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--trace", type=Path, metavar="FILE",
         help="write the predicted timeline: .json, .svg, .png, .html or .gif; on a described "
-        "machine, calls divide the predicted time of each GPU's part of a step",
+        "machine, the calls of an update share its predicted time in proportion",
     )  # fmt: skip
 
 

@@ -42,7 +42,8 @@ CHOICES: dict[str, dict[str, Any]] = {
     "precision": {
         "choices": ("full", "mixed"),
         "help": "mixed: factor in the lower precision, and refine solutions to full accuracy; "
-        "factors are written as they are, and checked by a solution (default: full)",
+        "factors are written in the lower precision, and checked by solving a system (default: "
+        "full)",
     },
 }
 #: Options that some routines do nothing with, and which they are for.

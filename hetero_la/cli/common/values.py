@@ -133,7 +133,8 @@ def add_scheduler(parser: argparse.ArgumentParser | argparse._ActionsContainer) 
     """Add the option that names a running cluster."""
     parser.add_argument(
         "--scheduler", metavar="ADDRESS",
-        help="use the workers of the Dask cluster with this scheduler, as tcp://10.0.0.1:8786",
+        help="use the workers of the Dask cluster with this scheduler, such as "
+        "tcp://10.0.0.1:8786",
     )  # fmt: skip
 
 
@@ -172,7 +173,7 @@ def add_command(
         help="print one JSON document on stdout, and no text (docs/reference/command_line.md)",
     )  # fmt: skip
     parser.add_argument(
-        "-q", "--quiet", action="store_true", help="print results alone, warnings and errors"
+        "-q", "--quiet", action="store_true", help="print only results, warnings and errors"
     )
     parser.set_defaults(run=run)
     return parser
