@@ -348,4 +348,7 @@ def test_rows_of_a_gpu_are_understood_and_drawn(module: Any, tmp_path: Path) -> 
 def test_where_lines_cross_is_read_off() -> None:
     _, several = (row for row in rows_of_crossover() if row["table"] == "crossover")
     assert several["from n"] == 64
-    assert "from n = 64 on, the least measured (hetero_la, 2 GPUs)" in crossover.find(rows_of_crossover())[0]
+    assert (
+        "from n = 64 on, the least measured (hetero_la, 2 GPUs)"
+        in crossover.find(rows_of_crossover())[0]
+    )
