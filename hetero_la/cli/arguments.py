@@ -155,13 +155,8 @@ def _add_parts(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_routine(commands: Any, name: str) -> None:
-    """Add the command that runs one problem with one routine."""
-    routine, has_rhs = ROUTINES[name], takes_rhs(name)
-    parser = values.add_command(
-        commands, name, factor.run, routine.summary, usage=f"[options] {_source(has_rhs)}",
-        examples=_EXAMPLES[name], notes=_short_notes(),
-    )  # fmt: skip
+def _add_matrices(parser: argparse.ArgumentParser, has_rhs: bool) -> None:
+    """Add the arguments that name or generate a matrix and right-hand sides, and the output."""
     parser.add_argument(
         "file", nargs="?", type=Path, metavar="A" if has_rhs else "FILE",
         help="matrix: .npy, .npz, .mtx, .mtx.gz, .h5, .hdf5 or .zarr",
@@ -172,22 +167,18 @@ def _add_routine(commands: Any, name: str) -> None:
             "--name-b", metavar="NAME", help="name of the array in B, if it holds several"
         )
         parser.add_argument(
-            "--nrhs",
-            type=values.positive,
-            metavar="K",
+            "--nrhs", type=values.positive, metavar="K",
             help="with --random: columns of B (default: 1)",
-        )
+        )  # fmt: skip
     parser.add_argument("--name", help="name of the array, if the file holds several")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="OUT", help="write the result, in the same formats"
     )
     parser.add_argument("--random", type=values.size, metavar="N|MxN", help="generate a matrix")
     parser.add_argument(
-        "--kind",
-        choices=list(kinds()),
-        metavar="KIND",
+        "--kind", choices=list(kinds()), metavar="KIND",
         help=f"kind of that matrix, see below ({_DEFAULT_KIND})",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--cond", type=float, metavar="X", help="condition number, for kinds that have one"
     )
@@ -198,6 +189,16 @@ def _add_routine(commands: Any, name: str) -> None:
         "--dtype", choices=DTYPES, metavar="TYPE",
         help=f"compute in this type: {', '.join(DTYPES)} (default: the file's, or float64)",
     )  # fmt: skip
+
+
+def _add_routine(commands: Any, name: str) -> None:
+    """Add the command that runs one problem with one routine."""
+    routine, has_rhs = ROUTINES[name], takes_rhs(name)
+    parser = values.add_command(
+        commands, name, factor.run, routine.summary, usage=f"[options] {_source(has_rhs)}",
+        examples=_EXAMPLES[name], notes=_short_notes(),
+    )  # fmt: skip
+    _add_matrices(parser, has_rhs)
     if name in IN_PARTS:
         _add_parts(parser)
     for option in routine.options:
