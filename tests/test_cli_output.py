@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import hetero_la
 from hetero_la.bench import chart, measuring
@@ -17,6 +18,7 @@ from hetero_la.bench.contenders import FUNCTIONS, on_host, random_problem
 from hetero_la.bench.measuring import OURS, Contest, Measured
 from hetero_la.cli import arguments
 from hetero_la.cli.commands import bench
+from hetero_la.cli.common import output
 from hetero_la.cli.main import main
 from hetero_la.pictures import suffix
 from hetero_la.scheduler.machine.this_machine import profile_path
@@ -148,6 +150,15 @@ def test_every_command_has_examples_and_every_option_help(name: str) -> None:
     for action in parser._actions:
         assert action.help
         assert action.help != argparse.SUPPRESS
+
+
+def test_numbers_of_a_table_are_never_cut(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "console", lambda stream: Console(file=stream, width=12))
+    cells = ("100000", "1.52 Pflop/s", "0.0346")
+    output.print_table(output.new_table(["n", "rate", "ratio"], [cells]))
+    assert "  ".join(cells) in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("columns", [80, 140])

@@ -102,6 +102,8 @@ def test_every_worker_has_the_role_that_the_panel_option_gives_it(
 def test_roles_that_nobody_can_take() -> None:
     with pytest.raises(DeviceUnavailableError, match="needs a CPU worker besides"):
         hetero_la.plan("lu", (10, 10), workers=GPUS, panel="cpu")
+    with pytest.raises(ValueError, match=r"^a run needs workers"):
+        hetero_la.plan("lu", (10, 10), workers=[])
     with pytest.raises(DeviceUnavailableError, match="needs a GPU worker"):
         hetero_la.plan("lu", (10, 10), workers=CPUS, panel="gpu")
 

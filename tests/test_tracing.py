@@ -227,6 +227,13 @@ def test_time_is_split_by_what_comes_first(
     assert tuple(parts.values()) == pytest.approx(expected)
 
 
+def test_nobody_waits_for_a_panel_before_any_task_has_begun() -> None:
+    trace = trace_of([4, 5], [[4, 5], [5, 8]], [4, 8])
+    parts = split_time(trace, PANEL, 0.0, 10.0, {KEY: 3}, first=2.0)
+    assert parts["waiting for a panel"] == pytest.approx(1)
+    assert parts["waiting for Dask"] == pytest.approx(3)
+
+
 class FirstCalls(VirtualGpu):
     """A virtual GPU that loads a kernel at its first call, for a hundredth of a second."""
 

@@ -369,6 +369,9 @@ def _check_source(args: argparse.Namespace) -> None:
     if not made and len(given) < len(needed):
         what = "a file" if len(needed) == 1 else "two files, A and B,"
         raise UsageError(f"{args.command} needs {what} or --random N")
+    for name in ("checkpoint", "resume") if made else ():
+        if getattr(args, name):
+            raise UsageError(f"--{name} is for a file that is factored in parts, not for --random")
     for name in ("name", "name_b") if made else ("kind", "cond", "seed", "nrhs"):
         if getattr(args, name, None) is not None:
             what = "chooses an array of a file" if made else "describes what --random makes"

@@ -40,7 +40,7 @@ def _timing_facts(plan: Plan, timing: Timing) -> dict[str, str]:
         "took": f"{in_seconds(timing.seconds)}, {gflops:.3g} Gflop/s",
         "of which": spent,
         "by": workers_text(plan.workers),
-        "tiles": f"nb = {layout.nb_text}, {layout.mt} x {layout.nt} tiles",
+        "tiles": f"nb = {layout.tiles_text}, {layout.mt} x {layout.nt} tiles",
         "panels": timing.panels_text(),
         "losses": "; ".join(timing.losses_text()),
     }

@@ -65,7 +65,9 @@ def choose_name(names: list[str], name: str | None) -> str:
         return names[0]
     listed = ", ".join(sorted(names)) or "none"
     if name is None:
-        raise ValueError(f"it holds {len(names)} arrays ({listed}): choose one by its name")
+        raise ValueError(
+            f"it holds {len(names)} arrays ({listed}): choose one by its name (--name, or name=)"
+        )
     if name not in names:
         raise ValueError(f"it has no array {name!r}; it has {listed}")
     return name

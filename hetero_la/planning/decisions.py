@@ -92,7 +92,7 @@ class Decisions:
         machine = f" of {self.model.name}" if self.model.name else ""
         return (
             f"{heading_of(self.routine)} of {layout.m} × {layout.n}{beside}{kind}, "
-            f"tiles of {layout.nb_text}, {workers_text(self.workers)}{machine}"
+            f"tiles of {layout.tiles_text}, {workers_text(self.workers)}{machine}"
         )
 
     @property

@@ -356,7 +356,7 @@ def plan_facts(plan: Plan, run: Simulation) -> list[tuple[str, str]]:
     return [
         (
             "tiles:",
-            f"nb = {layout.nb_text}, {layout.mt} x {layout.nt} tiles, "
+            f"nb = {layout.tiles_text}, {layout.mt} x {layout.nt} tiles, "
             f"{counted(layout.kt, 'step')}{_blocks(layout)}",
         ),
         ("graph:", f"{counted(len(plan.graph), 'task')}, {in_units(plan.flops, 'flop')}"),

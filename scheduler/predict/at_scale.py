@@ -115,7 +115,7 @@ def simulate_at_scale(
     True
     """
     if not 0 < gpus <= machine.gpus:
-        raise ValueError(f"{machine.name} has {machine.gpus} GPUs, not {gpus}")
+        raise ValueError(f"{machine.name} has {counted(machine.gpus, 'GPU')}, not {gpus}")
     if layout.nrhs:
         raise ValueError(f"predictions at scale take no right-hand sides, not {layout.nrhs}")
     kernels = StepKernels.of(build)

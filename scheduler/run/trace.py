@@ -158,6 +158,7 @@ def split_time(
     began: float,
     ended: float,
     sent: Mapping[MessageKey, float] | None = None,
+    first: float = -np.inf,
 ) -> dict[str, float]:
     """Divide a worker's time between `began` and `ended` by kind; return the seconds of each.
 
@@ -177,6 +178,8 @@ def split_time(
         Start and end of the run, in seconds of the trace's clock.
     sent : mapping, optional
         Message -> time at which it was ready to be received.
+    first : float, optional
+        When the first task of the run began, on any worker: until then nobody waits for a message.
 
     Examples
     --------
@@ -200,7 +203,7 @@ def split_time(
         "loading kernels": trace.loading,
         "copying": trace.spans[~calls],
         "waiting for a panel": np.concatenate(
-            [asked[waits], _message_waits(trace, program, began, sent or {})]
+            [asked[waits], _message_waits(trace, program, max(began, first), sent or {})]
         ),
         "nothing left": np.array([[trace.end, ended]]),
         # The intervals outside its windows, which are in order.

@@ -198,6 +198,24 @@ def measured(tmp_path: Path) -> tuple[TracedRun, Path]:
 
 
 @in_chromium
+def test_keys_are_the_player_s_unless_a_field_or_the_list_of_keys_has_them(
+    page: Page, measured: tuple[TracedRun, Path]
+) -> None:
+    page.open(measured[1])
+    page.press("?")
+    assert page.value("document.getElementById('keys').open")
+    by = page.value("player.at('by').textContent")
+    page.press("c")
+    assert page.value("player.at('by').textContent") == by
+    page.press("Escape")
+    assert not page.value("document.getElementById('keys').open")
+    page.value("document.querySelector('#run input[type=range]').focus()")
+    page.press("c")
+    assert page.value("player.at('by').textContent") != by
+    assert page.errors == []
+
+
+@in_chromium
 def test_a_task_chosen_in_the_graph_shows_in_the_run_and_back(
     page: Page, measured: tuple[TracedRun, Path]
 ) -> None:

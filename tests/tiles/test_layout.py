@@ -27,6 +27,13 @@ def test_tiles_cover_the_matrix(n: int, nb: int, tail: int) -> None:
     assert not rows or rows[-1][1] - rows[-1][0] <= tail * nb
 
 
+def test_the_last_tile_is_named_where_several_are_merged_into_it() -> None:
+    assert TileLayout(4000, 4000, 500, tail=4).tiles_text == "500, the last of 2000"
+    assert (
+        TileLayout(4000, 4000, 500).tiles_text == TileLayout(0, 0, 500, tail=4).tiles_text == "500"
+    )
+
+
 @pytest.mark.parametrize("tail", [1, 3])
 @pytest.mark.parametrize("sizes", [(1, 2, 5), (7, 3, 2), (4, 1, 4, 1, 6), (50, 2), (33, 1)])
 @pytest.mark.parametrize("n", [0, 1, 5, 8, 33])

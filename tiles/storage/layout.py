@@ -152,6 +152,12 @@ class TileLayout:
         """The tile size, or sizes, as text."""
         return sizes_text(self.nb)
 
+    @property
+    def tiles_text(self) -> str:
+        """The tile size, or sizes, and that of the last tile if several are merged into it."""
+        last = self.column_width(self.nt - 1) if self.tail > 1 and self.nt else 0
+        return f"{self.nb_text}, the last of {last}" if last else self.nb_text
+
     def row(self, i: int) -> int:
         """Return the first element row of tile row `i`; ``m`` past the last one."""
         return self.row_starts[i] if i < self.mt else self.m

@@ -152,8 +152,15 @@ def print_message(message: str, style: str = "") -> None:
 
 
 def print_table(table: Table) -> None:
-    """Print a table on stdout, which it fits if that is a terminal; no line ends with blanks."""
+    """Print a table on stdout, which it fits if that is a terminal; no line ends with blanks.
+
+    Numbers are never cut: where a terminal is too narrow for them, it breaks the lines.
+    """
+    from rich.measure import Measurement
+
     shown = console(sys.stdout)
+    least = Measurement.get(shown, shown.options.update(max_width=_ENDLESS), table).minimum
+    shown.width = max(shown.width, least)
     with shown.capture() as captured:
         shown.print(table)
     lines = captured.get().splitlines()

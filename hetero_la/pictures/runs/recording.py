@@ -89,8 +89,9 @@ class Recording:
         The parts are those of `hetero_la.scheduler.run.trace.split_time`.
         """
         sent = send_times(self.traces, self.programs)
+        first = min((trace.windows[0, 0] for trace in self.traces if len(trace.windows)), default=0)
         return [
-            split_time(trace, program, self.began, self.ended, sent)
+            split_time(trace, program, self.began, self.ended, sent, first)
             for trace, program in zip(self.traces, self.programs, strict=True)
         ]
 

@@ -112,9 +112,13 @@ function goToStep(step) {
 function onKey(event) {
   if (event.altKey || event.metaKey || event.ctrlKey) return;
   const { view, step, task } = place();
+  const keys = document.getElementById("keys");
+  if (keys.open) { if (event.key === "Escape") keys.close(); return; }
   if (event.key === "/") { document.getElementById("search").focus(); event.preventDefault(); return; }
-  if (event.key === "?") document.getElementById("keys").showModal();
-  if (view === "run" && !/^(SELECT|INPUT)$/.test(event.target.tagName)) {
+  if (event.key === "?") keys.showModal();
+  // A slider has its own arrows, and the other keys are the player's.
+  const own = event.target.matches("input[type=range]") ? /^(Arrow|Home|End|Page)/.test(event.key) : event.target.matches("input, select");
+  if (view === "run" && !own) {
     // A button that has the focus would otherwise be pressed too.
     if (event.key === " ") document.activeElement.blur();
     player.onKey(event);
@@ -162,6 +166,7 @@ function listen() {
   wantsDark.addEventListener("change", () => { applyTheme(); show(); });
   window.addEventListener("keydown", onKey);
   window.addEventListener("hashchange", show);
+  document.addEventListener("change", (event) => { if (event.target.matches("select")) event.target.blur(); });
   window.addEventListener("resize", show);
   listenToSearch();
 }
