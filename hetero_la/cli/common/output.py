@@ -159,6 +159,10 @@ def print_table(table: Table) -> None:
     from rich.measure import Measurement
 
     shown = console(sys.stdout)
+    for column in table.columns:
+        if column.no_wrap:
+            widest = max(len(str(cell)) for cell in (column.header, *column.cells))
+            column.min_width = max(widest, column.min_width or 0)
     least = Measurement.get(shown, shown.options.update(max_width=_ENDLESS), table).minimum
     shown.width = max(shown.width, least)
     with shown.capture() as captured:
