@@ -86,6 +86,17 @@ def test_a_bar_appears_after_two_seconds_and_goes(monkeypatch: pytest.MonkeyPatc
     assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l")  # and the cursor is there
 
 
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_rate_and_time_left_stay_where_a_terminal_is_narrow(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    terminal = wide_terminal(monkeypatch)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with progress.ProgressBar(progress._Terminal(), clock=iter([0.0, 9.0, 9.0]).__next__) as bar:
+        bar.show([run_at(0.5)])
+    assert "50% 2 Gflop/s 0:00:02 left: 0:01:01" in drawn(terminal)
+
+
 def test_there_is_a_bar_on_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_DELAY", -1.0)
     lu = ["lu", "--random", "60", "--nb", "16"]

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _DELAY = 2.0  #: seconds before the bar appears
 _INTERVAL = 0.25  #: seconds between looks at the runs
 _WIDTH = 100  #: characters of a bar in a notebook
+#: Characters of a terminal below which the title is left out, and then the bar: figures stay.
+_WIDTHS = 80, 60
 
 Runs = list[dict[str, Any]]
 
@@ -203,10 +205,9 @@ def _new_bar(console: Console) -> Progress:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
     texts = (TextColumn(f"{{task.fields[{name}]}}") for name in ("rate", "spent", "left"))
-    bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), *texts,
-        console=console, transient=True, auto_refresh=False,
-    )  # fmt: skip
+    columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), *texts]
+    left_out = sum(console.width < width for width in _WIDTHS)
+    bar = Progress(*columns[left_out:], console=console, transient=True, auto_refresh=False)
     bar.add_task("", total=1.0, rate="", spent="", left="")
     return bar
 
