@@ -3,6 +3,13 @@
 const HEAD = 30; // of the axis
 const GHOST = 0.35;
 
+// A text, or as much of its end as fits: addresses differ there.
+function ending(pen, text, room) {
+  let shown = text;
+  for (let cut = 2; pen.measureText(shown).width > room && cut < text.length; cut++) shown = `…${text.slice(cut)}`;
+  return shown;
+}
+
 class Timeline {
   constructor(scroller, run) {
     this.scroller = scroller;
@@ -44,7 +51,9 @@ class Timeline {
   layOut() {
     this.wide = this.scroller.clientWidth;
     this.high = this.scroller.clientHeight;
-    this.left = this.wide < 560 ? 62 : 104;
+    const names = 52 + 7 * Math.max(...this.run.workers.map((name) => name.length));
+    const [least, most] = this.wide < 560 ? [62, 96] : [104, 190];
+    this.left = Math.min(Math.max(names, least), most);
     this.across = Math.max(this.wide - this.left - 10, 10);
     const { rows } = this.run;
     const workers = new Set(rows.map((row) => row.worker)).size;
@@ -169,7 +178,7 @@ class Timeline {
     if (first) {
       pen.textAlign = "left";
       pen.fillStyle = ink.ink;
-      pen.fillText(this.run.workers[row.worker], 4, row.y + this.rowHigh / 2, this.left - 44);
+      pen.fillText(ending(pen, this.run.workers[row.worker], this.left - 48), 4, row.y + this.rowHigh / 2);
     }
     pen.fillStyle = ink.grid;
     pen.fillRect(this.left, row.y + this.rowHigh - 1, this.across, 1);
