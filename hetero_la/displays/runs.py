@@ -25,10 +25,12 @@ from hetero_la.scheduler.placement.workers import workers_text
 from hetero_la.scheduler.run.trace import PARTS
 from hetero_la.tiles.arrays.counted import counted, in_seconds
 from hetero_la.tiles.arrays.displayed import display
-from hetero_la.tiles.arrays.transfer import to_host
+from hetero_la.tiles.arrays.transfer import is_device_array, to_host
 
 #: Most runs of a trace that are drawn, the longest ones, and most workers of a run.
 _MOST_RUNS, _MOST_WORKERS = 4, 32
+#: Order up to which the condition of factors on the host is estimated, in some milliseconds.
+_ESTIMATED = 2048
 
 
 def _timing_facts(plan: Plan, timing: Timing) -> dict[str, str]:
@@ -105,7 +107,7 @@ def _growth_text(factors: LUFactors[Any]) -> str:
 
 
 def _error_text(factors: Factors[Any, Any]) -> str:
-    """Say what the diagonal tells of the condition, which costs next to nothing."""
+    """Say how ill-conditioned the matrix is: by an estimate if that is quick, or the diagonal."""
     diagonal = np.abs(to_host(factors[0].diagonal()))
     if not diagonal.size or not np.isfinite(diagonal).all():
         return ""
@@ -115,11 +117,13 @@ def _error_text(factors: Factors[Any, Any]) -> str:
         ratio **= 2  # the matrix is the product of two factors
     if not ratio:
         return "there is a zero on the diagonal: the matrix is singular"
-    error = float(np.finfo(factors.dtype).eps) / ratio
-    return (
-        f"by the diagonal, rcond is about {ratio:.1g} at most, and the relative error of a "
-        f"solution about {error:.1g} at least"
-    )
+    quick = max(factors.shape) <= _ESTIMATED and not is_device_array(factors[0])
+    rcond = factors.report().rcond if quick else None
+    if rcond:
+        error = float(np.finfo(factors.dtype).eps) / rcond
+        return f"about {error:.1g} in a solution, relatively: rcond is about {rcond:.1g}"
+    more = "" if quick else "; report() estimates it"
+    return f"rcond is at most about {ratio:.1g}, by the diagonal alone{more}"
 
 
 @display.register
