@@ -106,7 +106,7 @@ def _growth_text(factors: LUFactors[Any]) -> str:
     return f"{factors.growth:.3g} without pivoting, so the backward error is about {error:.1g}"
 
 
-def _error_text(factors: Factors[Any, Any]) -> str:
+def _error_text(factors: Any) -> str:
     """Say how ill-conditioned the matrix is: by an estimate if that is quick, or the diagonal."""
     diagonal = np.abs(to_host(factors[0].diagonal()))
     if not diagonal.size or not np.isfinite(diagonal).all():
