@@ -420,7 +420,7 @@ def test_shapes_and_options_are_looked_at_first() -> None:
         (lambda: hetero_la.lstsq(x, np.ones(4), cond="odd"), "cond must be"),
         (lambda: hetero_la.lstsq(x, np.ones(4), lapack_driver="odd"), '"odd" is not found'),
         (lambda: hetero_la.solve(x.T @ x, np.ones(3), assume_a="odd"), "assume_a"),
-        (lambda: hetero_la.lu_solve((x.T @ x, np.ones(2, int)), np.ones(3)), "3 row numbers"),
+        (lambda: hetero_la.lu_solve((x.T @ x, np.ones(2, int)), np.ones(3)), "3 row indices"),
     ]:
         with pytest.raises(ValueError, match=message):
             call()
