@@ -267,8 +267,8 @@ def test_blocks_go_from_gpu_to_gpu(gpus: Client, rounds: str, linked: bool) -> N
         ("float64", N, "F"), ("complex128", 40, "C"),
     ):  # fmt: skip
         a = np.asarray(random(N, dtype=dtype), order=order)  # type: ignore[call-overload]
-        b = random(N, 5, dtype)
-        x, y = on_workers(gpus, a, chunks), on_workers(gpus, b, (50, 5))
+        b = random(N, 90, dtype)  # in chunks larger than what workers tell each other
+        x, y = on_workers(gpus, a, chunks), on_workers(gpus, b, (50, 90))
         gpus.run(forget_transfers)
         options: dict[str, Any] = {"nb": NB, "client": gpus}
         run = [*hetero_la.lu_factor(x, **options), hetero_la.solve(x, y, **options)]
