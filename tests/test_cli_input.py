@@ -21,7 +21,7 @@ BAD = {
     "lu none.npy": "cannot read none.npy: No such file",
     "lu text.npy": "cannot read text.npy: it is not a .npy file",
     "lu square.csv": "cannot read square.csv: its suffix is none of .npy",
-    "lu two.npz": "holds 2 arrays (a, b): choose one by its name (--name, or name=)",
+    "lu two.npz": "holds 2 arrays (a, b): choose one by the option 'name'",
     "lu two.npz --name c": "it has no array 'c'; it has a, b",
     "lu two.npz --name b": "two.npz holds an array of shape (3,), not a matrix",
     "lu stack.npy": "stack.npy holds an array of shape (2, 3, 3), not a matrix",

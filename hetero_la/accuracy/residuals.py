@@ -14,7 +14,7 @@ from hetero_la.tiles.kernels.gpu_libraries import norms
 
 #: Elements of a block, so that its moduli stay in the cache.
 _BLOCK = 1 << 17
-#: Most columns that are looked at: each takes two passes over the matrix.
+#: Most columns that are looked at: each takes a pass over the matrix, and on the host two.
 MOST_COLUMNS = 8
 
 

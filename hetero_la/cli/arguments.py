@@ -232,12 +232,9 @@ def _add_sweep(commands: Any) -> None:
     parser.add_argument("--m", **lists, help="rows (default: as many as columns)")
     parser.add_argument("--nrhs", **lists, help="right-hand sides (default: 1)")
     parser.add_argument(
-        "--nb",
-        type=values.tilings,
-        metavar="LIST",
-        default=[None],
+        "--nb", type=values.tilings, metavar="LIST", default=[None],
         help=f"tile sizes, each of them: {_TILES}",
-    )
+    )  # fmt: skip
     parser.add_argument("--lookahead", **lists, default=[None], help="look-ahead depths")
     parser.add_argument(
         "--dtype", type=values.names(DTYPES), default=["float64"], metavar="LIST",
@@ -369,8 +366,8 @@ def _check_source(args: argparse.Namespace) -> None:
     if not made and len(given) < len(needed):
         what = "a file" if len(needed) == 1 else "two files, A and B,"
         raise UsageError(f"{args.command} needs {what} or --random N")
-    for name in ("checkpoint", "resume") if made else ():
-        if getattr(args, name):
+    for name in ("checkpoint", "resume"):
+        if made and getattr(args, name):
             raise UsageError(f"--{name} is for a file that is factored in parts, not for --random")
     for name in ("name", "name_b") if made else ("kind", "cond", "seed", "nrhs"):
         if getattr(args, name, None) is not None:

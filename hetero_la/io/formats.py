@@ -66,7 +66,7 @@ def choose_name(names: list[str], name: str | None) -> str:
     listed = ", ".join(sorted(names)) or "none"
     if name is None:
         raise ValueError(
-            f"it holds {len(names)} arrays ({listed}): choose one by its name (--name, or name=)"
+            f"it holds {len(names)} arrays ({listed}): choose one by the option 'name'"
         )
     if name not in names:
         raise ValueError(f"it has no array {name!r}; it has {listed}")

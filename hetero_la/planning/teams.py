@@ -77,7 +77,7 @@ def assign_roles(workers: tuple[WorkerInfo, ...], options: Options, on_host: boo
     CPU workers may own columns beside GPUs if the matrix is on the host.
     """
     if not workers:
-        raise ValueError("a run needs workers, and workers=[] names none")
+        raise ValueError("a run needs workers, and there are none")
     gpus = tuple(worker for worker in workers if worker.kind == "gpu")
     cpus = tuple(worker for worker in workers if worker.kind == "cpu")
     if not gpus:

@@ -107,13 +107,10 @@ class DeviceWorker(Worker):  # type: ignore[misc]
         """Open no port: the scheduler's dashboard shows the workers too."""
 
     async def heartbeat(self) -> None:
-        """Say that this worker is alive, unless it ends meanwhile: that is no error to be logged.
-
-        One that has begun finds the worker's connections closed.
-        """
+        """Say that this worker is alive."""
         try:
             await super().heartbeat()
-        except RuntimeError:
+        except RuntimeError:  # connections are closed: no error to be logged while it ends
             if self.status not in (Status.closing, Status.closed):
                 raise
 

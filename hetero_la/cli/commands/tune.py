@@ -53,11 +53,9 @@ def add_parser(commands: Any) -> None:
     values.add_dtype(parser)
     add_choices(parser)
     parser.add_argument(
-        "--nb",
-        type=values.tilings,
-        metavar="LIST",
+        "--nb", type=values.tilings, metavar="LIST",
         help="tile sizes to simulate, in place of those that a search finds",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--lookahead", type=values.sizes, metavar="LIST", help="look-ahead depths to simulate"
     )
