@@ -188,7 +188,8 @@ class Endpoint:
             again = any(sender.tidy() for sender in tuple(self._senders.values()))
         for link in tuple(self._links.values()):
             link.end(LinkLostError("the links of this process have been closed"))
-        self.drop()
+        with self._lock:  # `close` may not have written yet
+            self.drop()
 
     def _accept(self) -> None:
         try:

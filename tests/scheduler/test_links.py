@@ -483,6 +483,19 @@ def test_a_link_is_shared_until_it_is_closed(pair: Any) -> None:
     assert there.connect(here.name) is not to
 
 
+def test_a_reading_thread_that_sees_the_end_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, write = Endpoint(), os.eventfd_write
+
+    def write_late(fd: int, number: int) -> None:
+        write(fd, number)  # something else wakes the thread before it is told
+        here._thread.join(0.2)
+        write(fd, number)
+
+    monkeypatch.setattr(os, "eventfd_write", write_late)
+    here.close()
+    assert not here._thread.is_alive()
+
+
 class Unreadable:
     def __reduce__(self) -> tuple[Any, ...]:
         return int, ("no number",)
