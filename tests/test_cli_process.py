@@ -183,7 +183,8 @@ def test_a_shell_gets_commands_and_options(shell: str) -> None:
 @pytest.mark.parametrize(
     ("words", "found"),
     [(["cho"], ["cholesky"]), (["lu", "--virt"], ["--virtual-gpus"]),
-     (["lu", "--kind", "hil"], ["hilb"])],
+     (["lu", "--kind", "hil"], ["hilb"]), (["lu", "--preset", "one"], ["one-gpu"]),
+     (["simulate", "--machine", "h2"], ["h200"]), (["study", "pip"], ["pipeline"])],
 )  # fmt: skip
 @pytest.mark.exhaustive
 def test_bash_completes(words: list[str], found: list[str]) -> None:

@@ -27,7 +27,7 @@ from hetero_la.cli.commands.factor_parts import IN_PARTS
 from hetero_la.cli.common import values
 from hetero_la.cli.common.command import CHOICES, NAMES, PARTICULAR, Choices, takes, takes_rhs
 from hetero_la.cli.parser import Parser, UsageError
-from hetero_la.testing.matrices import kinds
+from hetero_la.testing.kinds import KINDS
 from hetero_la.testing.residuals import RATIO_LIMIT
 from hetero_la.tiles.kernels.device import PRODUCTS, QR_PANELS
 
@@ -176,7 +176,7 @@ def _add_matrices(parser: argparse.ArgumentParser, has_rhs: bool) -> None:
     )
     parser.add_argument("--random", type=values.size, metavar="N|MxN", help="generate a matrix")
     parser.add_argument(
-        "--kind", choices=list(kinds()), metavar="KIND",
+        "--kind", choices=list(KINDS), metavar="KIND",
         help=f"kind of that matrix, see below ({_DEFAULT_KIND})",
     )  # fmt: skip
     parser.add_argument(
@@ -226,7 +226,7 @@ def _add_sweep(commands: Any) -> None:
         notes=_notes(),
     )  # fmt: skip
     values.add_routine(parser, NAMES)
-    kind = values.names(list(kinds()))
+    kind = values.names(list(KINDS))
     lists: dict[str, Any] = {"type": values.sizes, "metavar": "LIST"}
     parser.add_argument("--n", **lists, required=True, help="columns, as in 100,200:1000:200")
     parser.add_argument("--m", **lists, help="rows (default: as many as columns)")
@@ -264,14 +264,14 @@ def _source(has_rhs: bool) -> str:
 
 def _notes() -> str:
     """Return the kinds of matrices, and the columns of the table."""
-    width = max(map(len, kinds()))
-    lines = (f"  {name.ljust(width)}  {text}" for name, text in kinds().items())
+    width = max(map(len, KINDS))
+    lines = (f"  {name.ljust(width)}  {kind.description}" for name, kind in KINDS.items())
     return "kinds of matrices:\n" + "\n".join(lines) + "\n\n" + _COLUMNS
 
 
 def _short_notes() -> str:
     """Return the names of the kinds of matrices, and where more is said."""
-    names = ", ".join(kinds())
+    names = ", ".join(KINDS)
     return (
         f"kinds of matrices:\n  {names}\n\n"
         "'hetero-la sweep --help' describes them, and the columns of the table."
@@ -374,3 +374,6 @@ def _check_source(args: argparse.Namespace) -> None:
             what = "chooses an array of a file" if made else "describes what --random makes"
             with_ = "--random" if made else "a file"
             raise UsageError(f"{values.flag(name)} {what}, and does nothing with {with_}")
+    fixed = args.kind is not None and not KINDS[args.kind].random
+    if args.seed is not None and fixed and not takes_rhs(args.command):
+        raise UsageError(f"--seed does nothing with --kind {args.kind}, which is not random")

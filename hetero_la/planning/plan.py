@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -353,13 +354,14 @@ class Plan(Decisions):
 def plan_facts(plan: Plan, run: Simulation) -> list[tuple[str, str]]:
     """Return what was decided, by name, as text."""
     layout, depth = plan.layout, counted(plan.lookahead, "panel")
+    flops = in_units(math.ceil(plan.flops), "flop")
     return [
         (
             "tiles:",
             f"nb = {layout.tiles_text}, {layout.mt} x {layout.nt} tiles, "
             f"{counted(layout.kt, 'step')}{_blocks(layout)}",
         ),
-        ("graph:", f"{counted(len(plan.graph), 'task')}, {in_units(plan.flops, 'flop')}"),
+        ("graph:", f"{counted(len(plan.graph), 'task')}, {flops}"),
         ("parallelism:", _parallelism(plan)),
         *([("order:", "left-looking")] if plan.options.order == "left" else []),
         ("look-ahead:", f"{depth}; panels on the {plan.panel}{_inner_blocking(plan)}"),

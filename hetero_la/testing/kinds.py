@@ -54,6 +54,7 @@ class Kind:
     build: Builder
     turn: str = "none"  #: how a real matrix is made complex: "columns", "both" or "none"
     square: bool = False
+    random: bool = True  #: whether a seed makes a difference
     cond: float | None = None  #: default condition number as a power of 1 / eps; None: fixed
 
 
@@ -96,13 +97,13 @@ def _dominant(r: KindArguments) -> NDArray:
     return a
 
 
-@kind("identity", "ones on the diagonal")
+@kind("identity", "ones on the diagonal", random=False)
 def _identity(r: KindArguments) -> NDArray:
     return np.eye(r.m, r.n)
 
 
 @kind("orthog", "orthogonal sine matrix: fails by orders of magnitude if pivots are missed",
-       turn="columns")  # fmt: skip
+       turn="columns", random=False)  # fmt: skip
 def _orthog(r: KindArguments) -> NDArray:
     i, j = r.indices()
     order = max(r.m, r.n) + 1
@@ -110,7 +111,8 @@ def _orthog(r: KindArguments) -> NDArray:
     return math.sqrt(2 / order) * np.sin((i * j % (2 * order)) * (math.pi / order))
 
 
-@kind("gfpp", "growth 2^(n-1), at most 4 n, under partial pivoting", turn="columns")
+@kind("gfpp", "growth 2^(n-1), at most 4 n, under partial pivoting", turn="columns",
+      random=False)  # fmt: skip
 def _gfpp(r: KindArguments) -> NDArray:
     order = max(min(r.m, r.n), 2)
     c = min(1.0, (GFPP_GROWTH * order) ** (1 / (order - 1)) - 1)
@@ -119,7 +121,8 @@ def _gfpp(r: KindArguments) -> NDArray:
     return a
 
 
-@kind("shift", "cyclic shift: every leading block is singular, every step swaps", turn="columns")
+@kind("shift", "cyclic shift: every leading block is singular, every step swaps", turn="columns",
+      random=False)  # fmt: skip
 def _shift(r: KindArguments) -> NDArray:
     a = np.zeros((r.m, r.n))
     if r.m:
@@ -149,25 +152,25 @@ def _zero_last(r: KindArguments) -> NDArray:
     return _zero_column(r, max(r.n - 1, 0))
 
 
-@kind("kms", "Kac-Murdock-Szego Toeplitz matrix 0.5^|i-j|", turn="both")
+@kind("kms", "Kac-Murdock-Szego Toeplitz matrix 0.5^|i-j|", turn="both", random=False)
 def _kms(r: KindArguments) -> NDArray:
     i, j = r.indices()
     return 0.5 ** np.abs(i - j).astype(float)
 
 
-@kind("moler", "Moler's matrix: positive definite, one tiny eigenvalue", turn="both")
+@kind("moler", "Moler's matrix: positive definite, one tiny eigenvalue", turn="both", random=False)
 def _moler(r: KindArguments) -> NDArray:
     i, j = r.indices()
     return np.where(i == j, i, np.minimum(i, j) - 2).astype(float)
 
 
-@kind("hilb", "Hilbert's matrix 1/(i+j-1): extremely ill-conditioned", turn="both")
+@kind("hilb", "Hilbert's matrix 1/(i+j-1): extremely ill-conditioned", turn="both", random=False)
 def _hilb(r: KindArguments) -> NDArray:
     i, j = r.indices()
     return 1 / (i + j - 1)
 
 
-@kind("wilkinson", "Wilkinson's tridiagonal matrix W+", turn="both", square=True)
+@kind("wilkinson", "Wilkinson's tridiagonal matrix W+", turn="both", square=True, random=False)
 def _wilkinson(r: KindArguments) -> NDArray:
     ones = np.ones(max(r.n - 1, 0))
     diagonal = np.abs(np.arange(r.n) - (r.n - 1) / 2)

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from hetero_la.cli.common import values
+from hetero_la.configs import available_machines, available_presets
+from hetero_la.studies.common.study import study_names
 
 _SHELLS = ("bash", "zsh", "fish")
 
@@ -30,10 +32,13 @@ def completion(args: argparse.Namespace) -> int:
     """Print the script for a shell; return the exit status."""
     import shtab
 
+    names = {"preset": available_presets(), "machine": available_machines(), "names": study_names()}
     for command in args.parser.commands.values():
         for action in command._actions:
             if action.type is Path:
                 action.complete = shtab.FILE
+            elif action.dest in names:
+                action.choices = names[action.dest]
     script = shtab.complete(args.parser, args.shell)
     args.report.show(script)
     args.report.record(shell=args.shell, script=script)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,12 +24,14 @@ def _whole_number(least: int) -> Callable[[str], int]:
     """Return a parser of whole numbers of at least `least`."""
 
     def number(text: str) -> int:
-        value = int(text)
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
         if value < least:
-            raise ValueError
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least {least}")
         return value
 
-    number.__name__ = "whole number"
     return number
 
 
@@ -43,10 +46,10 @@ def size(text: str) -> tuple[int, int]:
     >>> size("30x40"), size("30")
     ((30, 40), (30, 30))
     """
-    first, *rest = text.split("x")
-    if len(rest) > 1:
-        raise ValueError
-    return count(first), count(rest[0] if rest else first)
+    numbers = re.fullmatch(r"(\d+)(?:x(\d+))?", text)
+    if numbers is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size, as 2000 or 3000x200")
+    return int(numbers[1]), int(numbers[2] or numbers[1])
 
 
 def sizes(text: str) -> list[int]:
@@ -62,7 +65,7 @@ def sizes(text: str) -> list[int]:
         start, *rest = (count(number) for number in part.split(":"))
         stop, step = (*rest, 1)[:2] if rest else (start, 1)
         if len(rest) > 2 or stop < start or step < 1:
-            raise ValueError
+            raise argparse.ArgumentTypeError(f"{part!r} is no range START:STOP:STEP that rises")
         if len(found) + (stop - start) // step >= _MOST:
             raise argparse.ArgumentTypeError(f"{text!r} lists more than {_MOST} numbers")
         found += range(start, stop + 1, step)
@@ -107,11 +110,6 @@ def names(known: Sequence[str]) -> Callable[[str], list[str]]:
         return found
 
     return listed
-
-
-# argparse uses these names in its messages: "invalid size value".
-size.__name__ = "size"
-sizes.__name__ = tilings.__name__ = "list of numbers"
 
 
 def add_workers(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
