@@ -168,8 +168,8 @@ class Player {
       [name, parts.reduce((sum, part) => sum + part[name], 0) / parts.length / Math.max(whole, 1e-30)]);
     this.at("parts").textContent = shares.filter(([, share]) => share >= 0.005)
       .map(([name, share]) => `${name} ${Math.round(100 * share)} %`).join(", ");
-    this.at("summary").textContent = `${this.run.summary}; work / workers ${seconds(this.run.work)}, `
-      + `critical path ${seconds(this.run.path)}`;
+    this.at("summary").textContent = `${this.run.summary}; with its kernels' times: `
+      + `work / workers ${seconds(this.run.work)}, critical path ${seconds(this.run.path)}`;
     this.at("title").textContent = this.run.title;
   }
 
