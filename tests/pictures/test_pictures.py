@@ -164,6 +164,14 @@ def test_arrows_of_a_collapsed_graph_lead_to_other_workers_and_the_next_step() -
     assert pairs == {(first, second) for first, second in flows if first != second}
 
 
+def test_of_many_steps_some_have_arrows_and_the_legend_says_which() -> None:
+    scene = draw_collapsed(placed("lu", 60, 2))
+    lefts = sorted({bar.x for bar in boxes(scene).values()})
+    ends = {line.points[-1][0] for line in scene.shapes if isinstance(line, Line) and line.arrow}
+    assert ends == set(lefts[::5])
+    assert any("every 5th bar" in text.text for text in scene.shapes if isinstance(text, Text))
+
+
 @pytest.mark.slow
 def test_steps_become_one_mark_only_where_there_are_very_many() -> None:
     assert steps_per_mark(placed("qr", 200)) == 1

@@ -32,10 +32,7 @@ from hetero_la.scheduler.run.trace import PARTS
 from hetero_la.tiles.arrays.counted import in_seconds
 
 _LEFT = 118.0
-_WIDTH = 1080.0  # of the longest run
 _BAR, _ROW = 16.0, 20.0
-#: Width in pixels below which adjacent boxes are merged.
-_FINEST, _FINEST_OF_NOTEBOOK = 0.4, 3.0
 #: Workers that are drawn as finely as that in a notebook; of more, all are drawn more coarsely.
 _FINE_WORKERS = 8
 _MOST_ARROWS = 120
@@ -44,6 +41,17 @@ _PARTS = -1  # key of the row with the parts of a worker's time
 _PART_COLOURS = dict(
     zip(PARTS, ("#009E73", LOADING, OTHER.colour, "#E69F00", PAPER, INK, MUTED), strict=True)
 )
+
+
+class _Style(NamedTuple):
+    """How charts are drawn: for what size of page, and in what detail."""
+
+    width: float  #: of the longest run, in pixels
+    finest: float  #: width in pixels below which adjacent boxes are merged
+    tracks: bool  #: whether steps, tasks, memory and links are below the workers
+
+
+_PAGE, _NOTEBOOK = _Style(1080.0, 0.4, tracks=True), _Style(720.0, 3.0, tracks=False)
 
 
 class _Box(NamedTuple):
@@ -87,7 +95,7 @@ def _dominant(boxes: list[_Box], width: float) -> list[_Box]:
 
 def draw_runs(runs: Sequence[TracedRun]) -> Scene:
     """Draw the charts of some runs, one below the other, with their bounds and tracks."""
-    return _charts(runs, _FINEST, tracks=True)
+    return _charts(runs, _PAGE)
 
 
 def draw_small(runs: Sequence[TracedRun]) -> Scene:
@@ -96,26 +104,29 @@ def draw_small(runs: Sequence[TracedRun]) -> Scene:
     A picture of 100,000 calls would be as large as all else in the notebook.
     """
     workers = sum(len(run.workers) for run in runs)
-    return _charts(runs, _FINEST_OF_NOTEBOOK * max(workers / _FINE_WORKERS, 1.0), tracks=False)
+    finest = _NOTEBOOK.finest * max(workers / _FINE_WORKERS, 1.0)
+    return _charts(runs, _NOTEBOOK._replace(finest=finest))
 
 
-def _charts(runs: Sequence[TracedRun], finest: float, *, tracks: bool) -> Scene:
+def _charts(runs: Sequence[TracedRun], style: _Style) -> Scene:
     scene, charts, y = Scene(), [], 0.0
     scene.title = ", ".join(run.plan.heading for run in runs)
     longest = max(run.seconds for run in runs)
     for run in runs:
-        charts.append(_Chart(scene, run, y, run.seconds / longest, finest, tracks=tracks))
+        charts.append(_Chart(scene, run, y, run.seconds / longest, style))
         y = charts[-1].bottom + 24
-    _legend(scene, runs, y, arrows=any(chart.arrows for chart in charts))
+    _legend(scene, runs, y, style.width, arrows=any(chart.arrows for chart in charts))
     scene.fit()
     return scene
 
 
-def _legend(scene: Scene, runs: Sequence[TracedRun], y: float, *, arrows: bool) -> None:
+def _legend(
+    scene: Scene, runs: Sequence[TracedRun], y: float, wide: float, *, arrows: bool
+) -> None:
     kinds = dict.fromkeys(
         call.kind for run in runs for p in run.plan.programs for call in p.select(CallKernel)
     )
-    legend = Legend(scene, 16, y, _WIDTH + _LEFT - 16)
+    legend = Legend(scene, 16, y, wide + _LEFT - 16)
     legend.kinds(kinds)
     for part, colour in _PART_COLOURS.items():
         legend.swatch(part, colour)
@@ -130,21 +141,20 @@ class _Chart:
     """Chart of one run."""
 
     def __init__(
-        self, scene: Scene, run: TracedRun, top: float, share: float, finest: float,
-        *, tracks: bool,
-    ) -> None:  # fmt: skip
-        self.scene, self.run, self.finest = scene, run, finest
-        self.scale = share * _WIDTH / max(run.seconds, 1e-9)
+        self, scene: Scene, run: TracedRun, top: float, share: float, style: _Style
+    ) -> None:
+        self.scene, self.run, self.style = scene, run, style
+        self.scale = share * style.width / max(run.seconds, 1e-9)
         self.row: dict[tuple[int, int], float] = {}
         spent = f"{in_seconds(run.seconds)} in all{', predicted' if run.predicted else ''}"
         at = heading(scene, 16, run.plan.heading, [spent], top)
         self.top, y = at, at + 6
         for worker in range(len(run.workers)):
             y = self._worker(worker, y)
-        if tracks:
+        if style.tracks:
             y = TracksChart(scene, run.recording, _LEFT, self.scale, y).bottom + 4
         self.bottom = self._axis(y)
-        if tracks:
+        if style.tracks:
             draw_bounds(scene, run.recording, _LEFT, self.scale, self.top, self.bottom)
             self.bottom += 28
         arrows = list(self._arrows())
@@ -190,18 +200,18 @@ class _Chart:
 
     def _boxes(self, y: float, high: float, boxes: list[_Box]) -> None:
         """Draw boxes side by side; one that is too narrow is merged with its neighbour."""
-        merged: list[_Box] = []
+        merged, finest = list[_Box](), self.style.finest
         for box in sorted(boxes, key=lambda box: box.left):
             last = merged[-1] if merged else box
-            if merged and last.is_merged_with(box, self.finest):
+            if merged and last.is_merged_with(box, finest):
                 right = max(last.right, box.right)
                 merged[-1] = last._replace(right=right, tip="several calls")
             else:
                 merged.append(box)
-        if len(merged) > _WIDTH / self.finest:
-            merged = _dominant(merged, self.finest)
+        if len(merged) > self.style.width / finest:
+            merged = _dominant(merged, finest)
         for box in merged:
-            wide = max(box.right - box.left, min(self.finest, _FINEST))
+            wide = max(box.right - box.left, min(finest, _PAGE.finest))
             self.scene.add(Rect(box.left, y, wide, high, box.colour, tip=box.tip))
 
     def _parts(self, parts: dict[str, float], y: float) -> None:

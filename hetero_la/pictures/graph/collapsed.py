@@ -18,9 +18,11 @@ _HIGHEST, _LOWEST = 72.0, 10.0  # of a row: the longest group is as high as the 
 _BETWEEN = 7.0  # rows
 _WIDTH = 1080.0  # of all steps together, about
 _LABELLED = 26.0  # minimum width of a step whose marks have numbers
-_EDGES = 48  # maximum number of steps with arrows between them
+_EDGES = 48  # maximum number of steps all of which have arrows
+_APART = 80.0  # minimum distance of the arrows of two steps, if there are more
 _FIGURE = 8.5  # size of the text in a mark
 _GAP = 10.0  # between marks with numbers
+_LANE = 8.0  # least width that arrows take before a mark
 
 
 @dataclass
@@ -111,12 +113,15 @@ class _Collapsed:
         self.bins = -(-placed.steps // self.steps_together)
         self.cell = min(max(_WIDTH / max(self.bins, 1), 4.0), 52.0)
         self._gap = _GAP if self.cell >= _LABELLED else 0.0
+        self._figures = text_width("0.00", _FIGURE) <= self.cell - self._gap
         self.top = heading(self.scene, 16, placed.title, [placed.summary]) + 12
         self.longest = max((group.weight for group in self.groups.values()), default=0.0)
         self.floor: dict[tuple[int, str], float] = {}
         self._rows()
         self._axis()
-        arrows = list(self._arrows()) if self.bins <= _EDGES else []
+        many = self.bins > _EDGES
+        self.every = next(n for n in ticks() if n * self.cell >= _APART) if many else 1
+        arrows = list(self._arrows())
         self._marks()
         self.scene.add(*arrows)
         self.scene.fit()
@@ -164,7 +169,7 @@ class _Collapsed:
         self.bottom = y + 14
 
     def _marks(self) -> None:
-        """Draw bars whose height is the time of their tasks, and write it into the high ones."""
+        """Draw bars whose height is the time of their tasks; figures where there is room."""
         texts: list[Text] = []
         wide = self.cell - self._gap
         _, unit = self._unit()
@@ -176,8 +181,8 @@ class _Collapsed:
             self.scene.add(Rect(x, floor - high, wide, high, colour, tip=tip, link=link))
             if group.critical:
                 self.scene.add(Rect(x, floor, wide, 2.5, INK))
-            figure = f"{group.weight / unit:.2g}" if group.weight < 100 * unit else ""
-            if figure and high >= 13 and text_width(figure, _FIGURE) <= wide:
+            if self._figures and high >= 13 and (time := group.weight / unit) < 1000:
+                figure = f"{time:.2g}" if time < 100 else f"{time:.0f}"
                 y = floor - high / 2 + 3.5
                 texts.append(Text(x + wide / 2, y, figure, _FIGURE, "middle", text_on(colour)))
         self.scene.add(*texts)
@@ -198,33 +203,43 @@ class _Collapsed:
 
     def _arrows(self) -> Iterator[Line]:
         """Yield arrows of data: to other workers in the same step, and to the step after it."""
+        flows = group_flows(self.placed, self.steps_together)
         here = [
-            pair
-            for pair in group_flows(self.placed, self.steps_together)
-            if pair[0][0] == pair[1][0] and pair[0][2] != pair[1][2]
+            (first, second)
+            for first, second in flows
+            if first[0] == second[0] and first[2] != second[2] and self._has_arrows(second[0])
         ]
         for (step, source_kind, there), (_, kind, worker) in here:
             x = self._x(step)
             start, end = self.floor[there, source_kind] - 5, self.floor[worker, kind] - 5
-            lane = x - self._gap + 2
+            lane = x - max(self._gap, _LANE) + 2
             yield Line(((x, start), (lane, start), (lane, end), (x, end)), FAINT, arrow=True)
-        for (step, source_kind, there), (after, kind, worker) in self._to_next_step():
+        for (step, source_kind, there), (after, kind, worker) in self._to_next_step(flows):
             x, end = self._x(step) + self.cell - self._gap, self._x(after)
             start, stop = self.floor[there, source_kind] - 2, self.floor[worker, kind] - 2
-            lane = end - self._gap / 2 + 1
+            lane = end - max(self._gap, _LANE) / 2 + 1
             yield Line(((x, start), (lane, start), (lane, stop), (end, stop)), FAINT, arrow=True)
 
-    def _to_next_step(self) -> list[tuple[Key, Key]]:
+    def _has_arrows(self, step: int) -> bool:
+        """Return whether arrows are drawn to the marks of a step: of many, not to each."""
+        return step // self.steps_together % self.every == 0
+
+    def _to_next_step(self, flows: list[tuple[Key, Key]]) -> list[tuple[Key, Key]]:
         """Return the flows to the step after it that no others imply."""
         import networkx
 
-        flows = networkx.DiGraph(group_flows(self.placed, self.steps_together))
-        if networkx.is_directed_acyclic_graph(flows):
-            flows = networkx.transitive_reduction(flows)
+        graph = networkx.DiGraph(
+            (first, second)
+            for first, second in flows
+            if first[0] == second[0] or second[0] - first[0] == self.steps_together
+            if self._has_arrows(second[0]) or self._has_arrows(first[0] + self.steps_together)
+        )
+        if networkx.is_directed_acyclic_graph(graph):
+            graph = networkx.transitive_reduction(graph)
         return sorted(
             (first, second)
-            for first, second in flows.edges
-            if second[0] - first[0] == self.steps_together
+            for first, second in graph.edges
+            if first[0] != second[0] and self._has_arrows(second[0])
         )
 
     def _legend(self) -> None:
@@ -235,13 +250,16 @@ class _Collapsed:
             if self.steps_together == 1
             else (f"A bar: the tasks of {self.steps_together} steps")
         )
-        name, _ = self._unit()
+        figures = f"Heights and figures: predicted time, in {self._unit()[0]}"
         legend.note(
-            f"{each} of one kernel on one worker. Heights and figures: predicted time, in {name}; "
+            f"{each} of one kernel on one worker. "
+            f"{figures if self._figures else 'Heights: predicted time'}; "
             f"the highest is {in_seconds(self.longest)}. Line under it: on the critical path."
         )
-        if self.bins <= _EDGES:
-            legend.note("Arrows: data for the next step, and panels that travel to other workers.")
+        few = f", drawn to every {self.every}th bar" if self.every > 1 else ""
+        legend.note(
+            f"Arrows{few}: data for the next step, and panels that travel to other workers."
+        )
 
 
 def ticks() -> Iterator[int]:
