@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 import hetero_la
 from hetero_la.execution.timeline import predicted_run
 from hetero_la.pictures.charts.gantt import draw_runs
+from hetero_la.pictures.runs.animation import animation
 from hetero_la.pictures.runs.recording import Recording
 from hetero_la.pictures.runs.tile_states import DONE, EMPTY, TileStates
 from hetero_la.pictures.runs.tracks import (
@@ -190,6 +193,17 @@ def test_an_animation_is_a_gif_of_the_run(routine: str, n: int, tmp_path: Path) 
     # The lower left corner of the matrix is untouched, and then finished, up to the palette.
     assert abs(first[62 + 370, 16 + 5] - EMPTY).max() < 8
     assert abs(last[62 + 370, 16 + 5] - DONE).max() < 8
+
+
+def test_long_names_of_workers_do_not_cover_the_matrix() -> None:
+    image = pytest.importorskip("PIL.Image")
+    pytest.importorskip("matplotlib")
+    _, run = predicted(n=60)
+    parts = []
+    for workers in (run.workers, ["tcp://192.168.100.100:40001"] * 2):
+        with image.open(io.BytesIO(animation(replace(run, workers=workers)))) as moving:
+            parts.append(np.asarray(moving.convert("RGB"))[:442, :398])
+    assert np.array_equal(*parts)
 
 
 def test_what_has_no_run_has_no_animation(tmp_path: Path) -> None:

@@ -83,6 +83,8 @@ def _draw_rows(pen: Any, run: Recording) -> None:
     for worker, name in enumerate(run.workers):
         y = top + worker * high
         if high >= 12:
+            while pen.textlength(name) > left - 6 - (_MAP[0] + _MAP[2] + 6):
+                name = "…" + name[2:]  # the ends of names differ
             pen.text((left - 6, y + high / 2), name, INK, anchor="rm")
         pen.line((left, y + high, right, y + high), GRID)
         instructions = run.programs[worker].instructions
