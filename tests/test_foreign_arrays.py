@@ -236,6 +236,10 @@ def test_labels_are_left_out() -> None:
             same(hetero_la.solve(given, right), expected, np.ndarray)
     lazy = hetero_la.solve(xarray.DataArray(da.from_array(a)), b)
     assert isinstance(lazy, da.Array)
+    numbers = pandas.DataFrame(a).astype("Float64")
+    with pytest.raises(TypeError, match=r"has dtype object, .* use astype\('float64'\)"):
+        hetero_la.solve(numbers, b)
+    same(hetero_la.solve(numbers.astype("float64"), b), expected, np.ndarray)
     with pytest.raises(TypeError, match="has dtype object"):
         hetero_la.inv(pandas.DataFrame({"x": ["a", "b"], "y": [1, 2]}))
 
