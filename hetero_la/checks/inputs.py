@@ -29,7 +29,12 @@ def as_array(a: Any, name: str, ndims: tuple[int, ...]) -> Any:
         If the dtype or the number of dimensions is not supported, or `a` is a masked array.
     """
     a = _dense(a, name, ndims)
-    return a.astype(lapack_dtype(a.dtype, name), copy=False)
+    return _cast(a, lapack_dtype(a.dtype, name))
+
+
+def _cast(a: Any, dtype: np.dtype[Any]) -> Any:
+    """Return `a` in a dtype, without a call where it has it: of small matrices each counts."""
+    return a if a.dtype is dtype else a.astype(dtype, copy=False)
 
 
 def _dense(a: Any, name: str, ndims: tuple[int, ...]) -> Any:
@@ -205,7 +210,7 @@ def as_system(
     if not number:
         require_rows(a, b, "a", "b")
     dtype = common_dtype(a.dtype, b.dtype)
-    a, b = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
+    a, b = _cast(a, dtype), _cast(b, dtype)
     if check_finite:
         require_finite(a, "a")
         require_finite(b, "b")

@@ -55,8 +55,9 @@ class StepValues:
         steps = range(self.layout.kt)
         if steps and ("ipiv", 0) not in self.values:
             return np.arange(min(self.layout.m, self.layout.n), dtype=np.int32)
-        parts = [self.values["ipiv", k] for k in steps]
-        parts[1:] = [part + np.int32(self.layout.row(k)) for k, part in enumerate(parts[1:], 1)]
+        if len(steps) == 1:
+            return self.values["ipiv", 0]
+        parts = [self.values["ipiv", k] + np.int32(self.layout.row(k)) for k in steps]
         return _joined(parts, np.int32)
 
 

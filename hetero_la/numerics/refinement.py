@@ -227,8 +227,7 @@ def _refine_in_place(
     enough *= float(np.finfo(x.dtype).eps)
     previous: Any = np.inf
     for step in range(_STEPS):
-        with np.errstate(over="ignore", invalid="ignore"):  # checked below
-            left = residual_of(a, x, b)
+        left = residual_of(a, x, b)  # what overflows there is checked below
         if sure and at_once:
             x += solve(left)
             return True

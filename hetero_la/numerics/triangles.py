@@ -14,13 +14,14 @@ _BLOCK = 256
 
 
 def _above(like: Any, beyond: int = 0) -> Any:
-    """Return which entries of a matrix are in its upper triangle, or `beyond` its diagonal.
+    """Return which entries of matrices are in the upper triangle, or `beyond` its diagonal.
 
     The mask is column-major as the matrices are: so it is read in the order of their memory.
     """
     (m, n), xp = like.shape[-2:], array_module(like)
-    mask = _mask(m, n, beyond) if xp is np else xp.tri(n, m, -beyond, dtype=bool).T
-    return mask if like.ndim == 2 else xp.broadcast_to(mask, like.shape)
+    if xp is np:
+        return _mask(m, n, beyond)
+    return xp.broadcast_to(xp.tri(n, m, -beyond, dtype=bool).T, like.shape)
 
 
 @functools.lru_cache(16)
