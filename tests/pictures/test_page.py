@@ -292,6 +292,30 @@ def test_tiles_show_what_is_done_to_them_at_any_time(page: Page, tmp_path: Path)
 
 
 @in_chromium
+def test_a_run_opens_at_work_and_plays_from_its_start(
+    page: Page, measured: tuple[TracedRun, Path], tmp_path: Path
+) -> None:
+    # Of a small run on several workers most is spent before the first task.
+    hetero_la.plan("lu", (600, 600), nb=200, workers=GPUS[:2]).draw(tmp_path / "b.html")
+    for path in (measured[1], tmp_path / "b.html"):
+        page.open(path)
+        opened = page.value("player.time")
+        assert page.value("player.map.state.some((task) => task >= 0)")
+        assert opened < page.value("player.map.sorted.at(-1)")
+        page.value("player.speed = 0.1")
+        page.press(" ")
+        page.settle()
+        assert page.value("player.playing && player.time") < opened
+        page.press(" ")
+    page.open(tmp_path / "b.html")
+    page.press("ArrowRight")
+    moved = page.value("player.time")
+    page.press(" ")
+    assert page.value("player.time") >= moved
+    assert page.errors == []
+
+
+@in_chromium
 def test_keys_and_buttons_play_the_run(page: Page, tmp_path: Path) -> None:
     hetero_la.plan("lu", (400, 400), nb=50, workers=GPUS[:2]).draw(tmp_path / "a.html")
     page.open(tmp_path / "a.html")

@@ -6,7 +6,7 @@ const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 4, 8];
 class Player {
   constructor() {
     this.at = (id) => document.getElementById(id);
-    this.time = 0;
+    this.moved = false; // until the reader, or the address, moves the cursor
     this.playing = false;
     this.speed = 1;
     this.withGhost = true;
@@ -20,15 +20,24 @@ class Player {
     this.number = number;
     this.run = runs[number];
     this.timeline = new Timeline(this.at("scroller"), this.run);
-    this.time = Math.min(this.time, this.run.seconds);
     this.setGhost();
     if (this.run.taskBox && !this.maps.has(number)) this.maps.set(number, new TileMap(this.run));
     this.map = this.maps.get(number) ?? null;
+    this.time = this.moved ? Math.min(this.time, this.run.seconds) : this.middle();
     this.at("mapped").hidden = this.map === null;
     this.at("run").classList.toggle("unmapped", this.map === null);
     this.showParts();
     this.showChosen(null);
     this.redraw();
+  }
+
+  // When a task is at work that as many have begun before as after: at half the time of a run its
+  // first one may still be to come.
+  middle() {
+    if (!this.map?.order.length) return this.run.seconds / 2;
+    const { order, begin, end } = this.map;
+    const task = order[order.length >> 1];
+    return (begin[task] + end[task]) / 2;
   }
 
   setGhost() {
@@ -116,12 +125,14 @@ class Player {
   }
 
   seek(time) {
+    this.moved = true;
     this.time = Math.min(Math.max(time, 0), this.run.seconds);
     this.redraw();
   }
 
   toggle() {
-    if (!this.playing && this.time >= this.run.seconds) this.time = 0;
+    if (!this.playing && (!this.moved || this.time >= this.run.seconds)) this.time = 0;
+    this.moved = true;
     this.playing = !this.playing;
     this.before = null;
   }
