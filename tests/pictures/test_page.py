@@ -299,6 +299,7 @@ def test_a_run_opens_at_work_and_plays_from_its_start(
     hetero_la.plan("lu", (600, 600), nb=200, workers=GPUS[:2]).draw(tmp_path / "b.html")
     for path in (measured[1], tmp_path / "b.html"):
         page.open(path)
+        page.settle()
         opened = page.value("player.time")
         assert page.value("player.map.state.some((task) => task >= 0)")
         assert opened < page.value("player.map.sorted.at(-1)")
