@@ -99,7 +99,7 @@ function showCrumbs(view, step, task) {
     document.getElementById("summary").textContent = graph.summary;
   }
   if (step === null) return;
-  const text = `› step ${step} of 0–${graph.steps - 1}`;
+  const text = `› step ${step} (0 to ${graph.steps - 1})`;
   element(task === null ? "span" : "a", text, crumbs).href = `#step=${step}`;
   if (task === null) return;
   element("span", `› ${graph.kinds[tasks.kind[task]].name}, ${columnName(tasks.column[task])}`, crumbs);

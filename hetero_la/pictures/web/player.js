@@ -137,7 +137,7 @@ class Player {
     this.before = null;
   }
 
-  // To the begin of the next or the last step.
+  // To the start of the next or the previous step.
   step(by) {
     const begins = Array.from({ length: this.run.steps.length / 2 }, (_, at) => this.run.steps[2 * at])
       .filter((time) => time >= 0).sort((a, b) => a - b);
@@ -168,7 +168,7 @@ class Player {
       for (const [colour, kinds] of roles) entry(colour, kinds.map((kind) => kind.name).join(", "));
     }
     entry(ink.done, "finished");
-    element("p", "Bright: at work, by the worker of that number; pale: between two tasks.", legend);
+    element("p", "Bright: being computed by the numbered worker. Pale: waiting for its next task.", legend);
   }
 
   // The parts of each worker's time, on average.
@@ -179,7 +179,7 @@ class Player {
       [name, parts.reduce((sum, part) => sum + part[name], 0) / parts.length / Math.max(whole, 1e-30)]);
     this.at("parts").textContent = shares.filter(([, share]) => share >= 0.005)
       .map(([name, share]) => `${name} ${Math.round(100 * share)} %`).join(", ");
-    this.at("summary").textContent = `${this.run.summary}; with its kernels' times: `
+    this.at("summary").textContent = `${this.run.summary}; lower bounds at these kernel times: `
       + `work / workers ${seconds(this.run.work)}, critical path ${seconds(this.run.path)}`;
     this.at("title").textContent = this.run.title;
   }
