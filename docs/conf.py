@@ -25,7 +25,10 @@ extensions = [
     "myst_parser",
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
-    "command_line",  # ours
+    # ours
+    "command_line",
+    "literal_blocks",
+    "played_run",
 ]
 exclude_patterns = ["_build", "extensions", "performance/figures", "studies/figures"]
 # Build without a network: what other projects document is linked by address, where at all.
@@ -40,6 +43,11 @@ templates_path = ["templates"]
 
 autodoc_typehints = "none"
 autosummary_generate = True
+# Other modules of the library use these; users have no use for them.
+autodoc_default_options = {
+    "exclude-members": "include_copies, job, new_worker_spec, packed_job, played, private_client, "
+    "require_products"
+}
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 
