@@ -176,6 +176,28 @@ def test_it_fits_any_window_and_takes_the_colours_of_the_page(
         assert all(url.startswith("file:") for url in page.requests)
 
 
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@pytest.mark.parametrize(
+    ("tiles", "width", "sideways"),
+    [(6, 1000, False), (6, 600, False), (6, 360, True), (9, 600, True)],
+)
+def test_a_graph_is_seen_whole_if_it_can_be_read(
+    tmp_path: Path, tiles: int, width: int, sideways: bool
+) -> None:
+    graph = hetero_la.plan("lu", (10 * tiles, 10 * tiles), nb=10).graph
+    head = '<!doctype html><meta charset="utf-8"><body data-ready="yes" style="margin: 0">'
+    (tmp_path / "a.html").write_text(head + graph._repr_html_(), encoding="utf-8")
+    with browser() as page:
+        page.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1,
+            mobile=False,
+        )  # fmt: skip
+        page.open(tmp_path / "a.html")
+        page.value("box = document.querySelector('.hetero-la .picture')")
+        assert page.value("box.scrollHeight === box.clientHeight")
+        assert page.value("box.scrollWidth > box.clientWidth") == sideways
+
+
 @pytest.mark.parametrize("name", ["plan", "graph", "trace", "run", "graph without workers"])
 def test_what_pictures_tell_better_is_drawn(shown: dict[str, Any], name: str) -> None:
     drawn = ElementTree.fromstring(shown[name]._repr_html_())

@@ -16,10 +16,14 @@ from hetero_la.pictures.svg import svg
 #: Most rows of a table: who wants more has the object.
 MOST_ROWS = 64
 
+#: A picture that is too wide is scaled down as far as this, where its text has 6 px, then scrolls.
+_LEAST_SCALE = 0.55
+
 #: Two classes in a selector, so that JupyterLab's own rules for tables do not win.
 _STYLE = """<style>
 .hetero-la { font-size: 13px; line-height: 1.4; }
 .hetero-la div { overflow: auto; max-height: 44em; margin: 0.4em 0; }
+.hetero-la .picture { max-height: 120em; }
 .hetero-la table { border-collapse: collapse; margin: 0; font-size: inherit; }
 .hetero-la table :is(tr, th, td) { border: 0; }
 .hetero-la .facts :is(th, td), .hetero-la .figures :is(th, td) {
@@ -27,7 +31,7 @@ _STYLE = """<style>
 .hetero-la .facts th, .hetero-la .figures th {
   font-weight: normal; opacity: 0.7; white-space: nowrap; }
 .hetero-la .figures :is(th + th, td + td) { text-align: right; white-space: nowrap; }
-.hetero-la svg { max-width: 100%; min-width: 640px; height: auto; }
+.hetero-la svg { display: block; max-width: 100%; min-width: var(--least); height: auto; }
 </style>"""
 
 
@@ -85,4 +89,5 @@ def _row(cell: str, texts: Sequence[str]) -> str:
 
 
 def _picture(scene: Scene) -> str:
-    return f"<div>{svg(scene)}</div>"
+    least = f"--least: {_LEAST_SCALE * scene.width:.0f}px"
+    return f'<div class="picture" style="{least}">{svg(scene)}</div>'
