@@ -392,6 +392,76 @@ def test_the_page_fills_the_window_and_no_more(page: Page, tmp_path: Path, width
     assert page.errors == []
 
 
+def written(page: Page, draw: str) -> list[tuple[str, float, float]]:
+    """What a call writes on the canvases of the page: texts, and where each begins and ends."""
+    return [(text, left, right) for text, left, right in page.value(
+        f"""(() => {{
+            const [pen, texts] = [CanvasRenderingContext2D.prototype, []];
+            const write = pen.fillText;
+            pen.fillText = function (text, x, ...rest) {{
+                const wide = this.measureText(text).width;
+                const left = x - {{left: 0, center: wide / 2, right: wide}}[this.textAlign];
+                texts.push([text, left, left + wide]);
+                write.call(this, text, x, ...rest);
+            }};
+            {draw};
+            pen.fillText = write;
+            return texts;
+        }})()"""
+    )]  # fmt: skip
+
+
+@in_chromium
+def test_nothing_is_lost_on_a_telephone(page: Page, tmp_path: Path) -> None:
+    plan = hetero_la.plan("lu", (9000, 9000), nb=250, workers=GPUS)
+    plan.draw(tmp_path / "a.html")
+    page.call(
+        "Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1,
+        mobile=True,
+    )  # fmt: skip
+    try:
+        page.open(tmp_path / "a.html")
+        page.settle()
+        # The controls stay at the lower edge, and nothing shows under them.
+        box = "document.getElementById('controls').getBoundingClientRect()"
+        assert page.value(f"{box}.bottom") == 844
+        texts = written(page, "player.timeline.stale = true; player.draw()")
+        (_, _, first), (text, second, end) = (
+            text for text in texts if re.match("work / workers|critical path", text[0])
+        )
+        assert text.startswith("critical path")
+        assert first < second
+        assert end <= page.value("player.timeline.wide")
+        owners = [str(column % 4) for column in range(36)]
+        map_pen = "document.getElementById('map').getContext('2d')"
+        assert [text for text, _, _ in written(page, f"player.map.drawOwners({map_pen})")] == owners
+        assert written(page, f"player.map.drawWorkers({map_pen}, player.time)")
+        page.value("location.hash = 'step=0'")
+        page.settle()
+        assert [text for text, _, _ in written(page, "picture.draw(null)")][-36:] == owners
+    finally:
+        page.call("Emulation.clearDeviceMetricsOverride")
+    assert page.errors == []
+
+
+@in_chromium
+@pytest.mark.parametrize("around", [0.0, 0.1, 0.5, 1.0])
+def test_the_names_of_bounds_keep_apart_and_inside(
+    page: Page, tmp_path: Path, around: float
+) -> None:
+    hetero_la.plan("lu", (400, 400), nb=50, workers=GPUS[:2]).draw(tmp_path / "a.html")
+    page.open(tmp_path / "a.html")
+    page.value(
+        f"player.run.work = {around} * player.run.seconds;"
+        "player.run.path = Math.min(1.01 * player.run.work, player.run.seconds)"
+    )
+    texts = written(page, "player.timeline.stale = true; player.draw()")
+    names = [text for text in texts if re.match("work / workers|critical path", text[0])]
+    assert len(names) == 2
+    assert 0 <= names[0][1] < names[0][2] < names[1][1] < names[1][2]
+    assert names[1][2] <= page.value("player.timeline.wide")
+
+
 @in_chromium
 @pytest.mark.slow
 def test_a_hundred_thousand_tasks_move_without_stalling(page: Page, tmp_path: Path) -> None:

@@ -101,13 +101,11 @@ class StepPicture {
     pen.textAlign = "right";
     pen.fillText(names, this.left - 8, 27);
     if (!names) return;
-    pen.textAlign = "center";
     for (const [x, worker] of owners) {
       pen.fillStyle = graph.workers[worker].grey;
       pen.fillRect(x, 21, this.cell, 12);
-      if (this.cell < 12) continue;
       pen.fillStyle = graph.workers[worker].ink;
-      pen.fillText(String(worker), x + this.cell / 2, 27, this.cell);
+      writeNumber(pen, worker, [x, 21, this.cell, 12]);
     }
     pen.strokeStyle = ink.faint;
     pen.lineWidth = 0.5;

@@ -60,7 +60,7 @@ const columnName = (column) =>
 function seconds(value) {
   const prefixes = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "µ"]];
   const [scale, prefix] = prefixes.find((p) => value >= p[0]) ?? prefixes.at(-1);
-  return `${Number((value / scale).toPrecision(3))} ${prefix}s`;
+  return `${Number((value / scale).toPrecision(3))}\u00a0${prefix}s`;
 }
 
 function taskText(task) {
@@ -73,5 +73,5 @@ function taskText(task) {
 function inBytes(value) {
   const prefixes = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
   const [scale, prefix] = prefixes.find((p) => value >= p[0]) ?? [1, ""];
-  return `${Number((value / scale).toPrecision(3))} ${prefix}B`;
+  return `${Number((value / scale).toPrecision(3))}\u00a0${prefix}B`;
 }

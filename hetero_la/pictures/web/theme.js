@@ -29,6 +29,8 @@ function blend(colour, ground, share) {
   return over.map((value, at) => Math.round(share * value + (1 - share) * under[at]));
 }
 
+const fontOf = (size) => `${size}px DejaVu Sans, Verdana, Arial, sans-serif`;
+
 // The pen of a cleared canvas of a size in the page's pixels; it writes text from the middle.
 function penOf(canvas, width, height) {
   const ratio = window.devicePixelRatio || 1;
@@ -43,10 +45,21 @@ function penOf(canvas, width, height) {
     pen.clearRect(0, 0, wide, high);
   }
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-  pen.font = "11px DejaVu Sans, Verdana, Arial, sans-serif";
+  pen.font = fontOf(11);
   pen.textBaseline = "middle";
   pen.setLineDash([]);
   return pen;
+}
+
+// Write a number in the middle of a cell, in small type if need be, or not at all.
+function writeNumber(pen, number, [x, y, wide, high]) {
+  const text = String(number);
+  const size = [11, 9].find((each) => 0.65 * each * text.length <= wide && each <= high + 1);
+  if (!size) return;
+  pen.font = fontOf(size);
+  pen.textAlign = "center";
+  pen.fillText(text, x + wide / 2, y + high / 2);
+  pen.font = fontOf(11);
 }
 
 const canvasOf = (id, width, height) => penOf(document.getElementById(id), width, height);

@@ -115,10 +115,8 @@ class TileMap {
       const [x, wide] = [this.x(column), this.x(column + 1) - this.x(column)];
       pen.fillStyle = this.byWorker ? worker.colour : worker.grey;
       pen.fillRect(x, 6, wide, 14);
-      if (wide < 12) continue;
       pen.fillStyle = this.byWorker ? "#000000" : worker.ink;
-      pen.textAlign = "center";
-      pen.fillText(String(this.owners[column]), x + wide / 2, 13, wide);
+      writeNumber(pen, this.owners[column], [x, 6, wide, 14]);
     }
     pen.strokeStyle = ink.faint;
     pen.lineWidth = 0.5;
@@ -128,15 +126,13 @@ class TileMap {
   // The number of the worker on each tile that is being changed.
   drawWorkers(pen, time) {
     if (this.state.length > 4096) return;
-    pen.textAlign = "center";
     for (let at = 0; at < this.state.length; at += 1) {
       const task = this.state[at];
       if (task < 0 || this.end[task] <= time) continue;
       const [column, row] = [Math.floor(at / this.nr), at % this.nr];
-      const [wide, high] = [this.x(column + 1) - this.x(column), this.y(row + 1) - this.y(row)];
-      if (Math.min(wide, high) < 12) continue;
+      const [x, y] = [this.x(column), this.y(row)];
       pen.fillStyle = this.byWorker ? "#000000" : graph.kinds[tasks.kind[task]].ink;
-      pen.fillText(String(tasks.worker[task]), this.x(column) + wide / 2, this.y(row) + high / 2, wide);
+      writeNumber(pen, tasks.worker[task], [x, y, this.x(column + 1) - x, this.y(row + 1) - y]);
     }
   }
 

@@ -1,6 +1,6 @@
 // The timeline: the rows of all workers and the tracks under them, on one axis.
 
-const HEAD = 30; // of the axis
+const HEAD = 36; // height of the axis: bounds, times, and the head of the cursor
 const GHOST = 0.35;
 
 // A text, or as much of its end as fits: addresses differ there.
@@ -86,9 +86,9 @@ class Timeline {
     const x = this.x(time);
     if (x < this.left - 1 || x > this.wide) return;
     pen.fillStyle = ink.cursor;
-    pen.fillRect(x - 0.75, 12, 1.5, this.high);
+    pen.fillRect(x - 0.75, HEAD - 8, 1.5, this.high);
     pen.beginPath();
-    pen.moveTo(x - 5, 6); pen.lineTo(x + 5, 6); pen.lineTo(x, 14);
+    pen.moveTo(x - 5, HEAD - 9); pen.lineTo(x + 5, HEAD - 9); pen.lineTo(x, HEAD - 1);
     pen.fill();
     this.drawValues(pen, time);
   }
@@ -128,10 +128,16 @@ class Timeline {
   drawHead(pen) {
     pen.fillStyle = ink.paper;
     pen.fillRect(0, 0, this.wide, HEAD);
-    pen.fillStyle = ink.muted;
-    pen.textAlign = "center";
-    for (const tick of this.ticks()) pen.fillText(tick ? seconds(tick) : "0", Math.min(this.x(tick), this.wide - 24), 21);
     this.drawBounds(pen);
+    pen.textAlign = "center";
+    for (const tick of this.ticks()) {
+      const [text, x] = [tick ? seconds(tick) : "0", Math.min(this.x(tick), this.wide - 24)];
+      const wide = pen.measureText(text).width + 2;
+      pen.fillStyle = ink.paper; // over the lines of the bounds
+      pen.fillRect(x - wide / 2, 14, wide, 13);
+      pen.fillStyle = ink.muted;
+      pen.fillText(text, x, 21);
+    }
   }
 
   // Dashed lines from the axis down, at times that no order of these tasks could have beaten.
@@ -140,20 +146,21 @@ class Timeline {
     const bounds = [
       { time: this.run.work, text: `work / workers ${seconds(this.run.work)}`, dash: [6, 3] },
       { time: this.run.path, text: `critical path ${seconds(this.run.path)}`, dash: [2, 2] },
-    ].sort((a, b) => a.time - b.time);
-    let [free, side] = [0, -1]; // the text of the first stands before it, that of the second behind
-    for (const { time, text, dash } of bounds) {
-      if (!this.drawLine(pen, time, ink.ink, 12, dash)) continue;
-      const [x, wide] = [this.x(time), pen.measureText(text).width + 4];
-      let left = side < 0 ? x - wide : x + 4;
-      if (left < free || left + wide > this.wide) left = side < 0 ? x + 4 : x - wide;
-      side = 1;
-      if (left < free) continue;
-      free = left + wide + 6;
-      pen.fillStyle = ink.ink;
-      pen.textAlign = "left";
+    ].sort((a, b) => a.time - b.time).filter(({ time, dash }) => this.drawLine(pen, time, ink.ink, 12, dash));
+    const widths = bounds.map(({ text }) => pen.measureText(text).width + 10);
+    let free = 0;
+    pen.fillStyle = ink.ink;
+    pen.textAlign = "left";
+    // The text of the first stands before it, that of the second behind it; where there is no room,
+    // they stand side by side in this order.
+    bounds.forEach(({ time, text }, at) => {
+      const x = this.x(time);
+      const rest = widths.slice(at).reduce((sum, wide) => sum + wide);
+      const wanted = at === 0 && x > widths[0] ? x - widths[0] : x + 4;
+      const left = Math.max(Math.min(wanted, this.wide - rest), free);
+      free = left + widths[at];
       pen.fillText(text, left, 6);
-    }
+    });
   }
 
   drawLine(pen, time, colour, top, dash) {
