@@ -163,9 +163,17 @@ class AccuracyReport:
         return "\n".join([self.title, *(f"{name:<{width}}  {facts[name]}" for name in facts)])
 
     def as_dict(self) -> dict[str, object]:
-        """Return the fields, but for plan and timing, and `mixed`, as what JSON has.
+        """Return `mixed` and all fields but the plan and the timing, in types that JSON has.
 
-        Numbers that it has not (NaN, infinity) become None.
+        NaN and infinity, which it does not have, become None.
+
+        Examples
+        --------
+        >>> import hetero_la
+        >>> x, report = hetero_la.solve([[2.0, 1.0], [0.0, 4.0]], [3.0, 4.0], report=True)
+        >>> found = report.as_dict()
+        >>> found["rcond"], found["growth"], found["orthogonality"]
+        (0.4, 1.0, None)
         """
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         del values["run"]
@@ -173,7 +181,21 @@ class AccuracyReport:
         return {name: _plain(value) for name, value in values.items()}
 
     def to_json(self, indent: int | None = 2) -> str:
-        """Return `as_dict` as JSON."""
+        """Return `as_dict` as JSON.
+
+        Parameters
+        ----------
+        indent : int or None, optional
+            Spaces by which each level is indented; None makes one line.
+
+        Examples
+        --------
+        >>> import json
+        >>> import hetero_la
+        >>> x, report = hetero_la.solve([[2.0, 1.0], [0.0, 4.0]], [3.0, 4.0], report=True)
+        >>> json.loads(report.to_json())["rcond"]
+        0.4
+        """
         return json.dumps(self.as_dict(), indent=indent, allow_nan=False)
 
     def draw(self, path: str | os.PathLike[str]) -> None:
@@ -188,6 +210,17 @@ class AccuracyReport:
         ------
         ValueError
             If the suffix is another, or there is nothing to draw.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> import hetero_la
+        >>> x, report = hetero_la.solve([[2.0, 1.0], [0.0, 4.0]], [3.0, 4.0], report=True)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "report.svg"
+        ...     report.draw(path)
+        ...     path.read_text().startswith("<svg")
+        True
         """
         draw = drawing_for(path, {".svg": draw_histograms, ".png": draw_histograms}, "write")
         write_picture(path, draw(self.title, self.distributions()))

@@ -97,13 +97,28 @@ class Trace(RunRecorder):
         ----------
         path : path
             ``.json`` for Perfetto and Chrome's tracing page, with arrows where messages
-            travel; ``.svg``, ``.png`` (with the extra `viz`) or ``.html`` for a chart.
+            travel; ``.svg`` or ``.png`` for a chart; ``.html`` for a page that plays the runs;
+            ``.gif`` for an animation of the longest one.  ``.png`` and ``.gif`` need the extra
+            `viz`.
 
         Raises
         ------
         ValueError
-            For another suffix, for ``.png`` where Matplotlib is missing, and if no run
-            was traced.
+            For another suffix, for ``.png`` and ``.gif`` where Matplotlib is missing, and if no
+            run was traced.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> import numpy as np
+        >>> import hetero_la
+        >>> with hetero_la.trace() as t:
+        ...     _ = hetero_la.lu_factor(np.random.default_rng(0).random((300, 300)), nb=100)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "run.html"
+        ...     t.write(path)
+        ...     path.read_text().startswith("<!DOCTYPE html>")
+        True
         """
         require_suffix(path)
         if not self.runs:

@@ -233,7 +233,24 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         self._own_logs.remove()
 
     def close(self, timeout: float | None = None) -> Any:
-        """Close the workers and the scheduler; may be called twice."""
+        """Close the workers and the scheduler; may be called twice.
+
+        A ``with`` block does this at its end.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds after which an error is raised.  Default: no limit.
+
+        Examples
+        --------
+        >>> cluster = Cluster(cpus=1, gpus=0)
+        >>> cluster.healthy
+        True
+        >>> cluster.close()
+        >>> cluster.healthy
+        False
+        """
         if self.status == Status.running and self._client and not self.asynchronous:
             self._client.close()
         return super().close(timeout)
