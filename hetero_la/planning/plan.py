@@ -336,7 +336,18 @@ class Plan(Decisions):
         return PackedJob(self.job())
 
     def explain(self) -> str:
-        """Return a text that tells what was decided, and the predicted time; `print` shows it."""
+        """Return a text that tells what was decided, and the predicted time; `print` shows it.
+
+        Examples
+        --------
+        >>> import hetero_la
+        >>> print(hetero_la.plan("cholesky", (1000, 1000), nb=250).explain())
+        cholesky of a 1000 x 1000 float64 matrix
+        tiles: nb = 250, 4 x 4 tiles, 4 steps
+        ...
+        predicted: ...
+          caller (cpu): 4 tile columns, ...
+        """
         run = self.simulate()
         routes = [f"  {name}: {in_seconds(value)}" for name, value in routes_seconds(self).items()]
         lines = [
