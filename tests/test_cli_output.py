@@ -127,9 +127,18 @@ def test_tune_lists_the_best_first(capfd: pytest.CaptureFixture[str]) -> None:
     assert err.startswith(f"wrote {profile_path()}, ")
 
 
-def test_what_did_nothing_is_said(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["qr", "--random", "9", "--qr-panel", "cholesky"]) == 0
-    assert capfd.readouterr().err.startswith("--qr-panel chooses a method of GPUs, and did nothing")
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [("qr --random 9 --qr-panel cholesky", "--qr-panel did nothing: it is for GPUs, of which none"),
+     ("lu --random 9 --ib 8", "--ib did nothing: it is for GPUs, of which none took part"),
+     ("lu --random 9 --lookahead 3", "--lookahead did nothing: the matrix is one tile"),
+     ("lu --random 9 --lookahead 3 --nb 4", "")],
+)  # fmt: skip
+def test_what_did_nothing_is_said(argv: str, said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(argv.split()) == 0
+    err = capfd.readouterr().err
+    assert err.startswith(said)
+    assert ("did nothing" in err) == bool(said)
 
 
 # --- help, from which the reference is made

@@ -152,6 +152,14 @@ def test_a_table_fits_the_terminal(columns: int, least: int) -> None:
 
 
 @pytest.mark.exhaustive
+def test_a_narrow_table_of_a_sweep_shows_what_varies() -> None:
+    sweep = ["sweep", "lu", "--n", "30", "--nb", "10", "--lookahead", "0,1"]
+    _, shown = on_terminal(80, *sweep, "--dtype", "float32,float64")
+    rows = table(COLOURS.sub("", shown))
+    assert len({(row["dtype"], row["look-ahead"]) for row in rows}) == 4
+
+
+@pytest.mark.exhaustive
 def test_colours_are_for_terminals_that_want_them() -> None:
     assert "\x1b[32mok" in on_terminal(120, "lu", "--random", "9")[1]
     assert "\x1b[32m" not in on_terminal(120, "lu", "--random", "9", NO_COLOR="1")[1]

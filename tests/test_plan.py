@@ -194,8 +194,11 @@ def test_what_there_is_one_of_is_in_the_singular() -> None:
     options = {"nb": 8, "lookahead": 1, "ib": 1, "checkpoint": 1}
     worker = replace(CPUS[0], pid=CPUS[0].pid + 1)
     text = hetero_la.plan("solve", (8, 8), nrhs=1, workers=(worker,), **options).explain()
-    for one in ("1 right-hand side\n", "1 step\n", "1 panel;", "every 1 step,", ", 1 column by"):
+    for one in ("1 right-hand side\n", "1 step\n", "1 panel;", "every 1 step,"):
         assert one in text
+    assert "by one kernel" not in text  # which CPUs have not
+    text = hetero_la.plan("lu", (8, 8), workers=GPUS[:1], ib=1).explain()
+    assert ", 1 column by one kernel" in text
     text = hetero_la.plan("cholesky", (1, 1)).explain()
     for one in ("graph: 1 task,", "critical path: 1 task,", ": 1 tile column,"):
         assert one in text

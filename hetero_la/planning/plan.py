@@ -400,7 +400,7 @@ def _beside(plan: Plan) -> str:
 
 def _inner_blocking(plan: Plan) -> str:
     ib = plan.options.ib
-    return "" if ib is None else f", {counted(ib, 'column')} by one kernel"
+    return "" if ib is None or plan.panel == "cpu" else f", {counted(ib, 'column')} by one kernel"
 
 
 def _blocks(layout: TileLayout) -> str:

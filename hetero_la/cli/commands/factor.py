@@ -16,7 +16,7 @@ _UNCHECKED = 3
 
 def run(args: argparse.Namespace) -> int:
     """Run a command on one problem; return the exit status."""
-    table = rows.RowTable(args.report)
+    table = rows.RowTable(args.report, empty=runs.empty_columns(args))
     if takes_parts(args):
         row = factor_parts(args)
         table.add(row)

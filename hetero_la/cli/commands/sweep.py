@@ -14,6 +14,9 @@ from hetero_la.cli.common.problems import generate
 from hetero_la.io.outputs import require_different_files, require_writable_path
 from hetero_la.tiles.arrays.counted import counted
 
+#: Options of which there may be several values, by the columns that show them.
+_VARIED = ("dtype", "kind", "n", "m", "nrhs", "nb", "lookahead")
+
 
 def sweep(args: argparse.Namespace) -> int:
     """Run every combination; return 1 if any of them failed."""
@@ -22,7 +25,8 @@ def sweep(args: argparse.Namespace) -> int:
     require_different_files(args.csv, args.trace)
     done: list[rows.Row] = []
     with runs.run_options(args) as options:
-        table = rows.RowTable(args.report)
+        varied = [name for name in _VARIED if len(getattr(args, name) or ()) > 1]
+        table = rows.RowTable(args.report, varied, runs.empty_columns(args))
         table.begin()
         for row in _rows(args, options):
             done.append(row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,23 +88,40 @@ class Row:
 
 
 class RowTable:
-    """Table of rows, which are printed as they come; on a terminal, of the columns that fit."""
+    """Table of rows, which are printed as they come; on a terminal, of the columns that fit.
 
-    def __init__(self, output: Output) -> None:
+    Parameters
+    ----------
+    output : Output
+        Where it is printed.
+    varied : collection of str, optional
+        Names of columns by whose values the rows differ: others are left out before these are.
+    empty : collection of str, optional
+        Names of columns that will have no figures: these are left out first.
+    """
+
+    def __init__(
+        self, output: Output, varied: Collection[str] = (), empty: Collection[str] = ()
+    ) -> None:
         self._output = output
         self._columns = list(fields(Row))
         if is_terminal(sys.stdout):
-            self._leave_out(console(sys.stdout).width)
+            self._leave_out(console(sys.stdout).width, varied, empty)
         self._begun = False
 
-    def _leave_out(self, width: int) -> None:
+    def _leave_out(self, width: int, varied: Collection[str], empty: Collection[str]) -> None:
         """Leave out columns until the others fit."""
-        by_need = sorted(self._columns, key=lambda column: -column.metadata["spares"])
-        for column in by_need:
+        sizes = ("m", "nb", "n") if varied else ()  # which one row alone has to show
+
+        def need(column: Any) -> tuple[bool, bool, int]:
+            return column.name not in empty, column.name in varied, -column.metadata["spares"]
+
+        for column in sorted(self._columns, key=need):
             needed = sum(abs(one.metadata["width"]) + 2 for one in self._columns) - 2
-            if needed <= width or not column.metadata["spares"]:
+            if needed <= width:
                 break
-            self._columns.remove(column)
+            if column.metadata["spares"] or column.name in (*sizes, *empty):
+                self._columns.remove(column)
 
     def begin(self) -> None:
         """Print the headings."""

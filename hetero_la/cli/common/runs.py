@@ -77,6 +77,19 @@ def _write_timeline(args: argparse.Namespace) -> Iterator[None]:
     args.report.wrote(path, f"the timeline of {counted(len(trace.runs), 'run')}")
 
 
+def _without_effect(plan: hetero_la.Plan) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield options that change nothing in a run of a plan, after the reason."""
+    if not any(worker.has_gpu for worker in plan.workers):
+        yield "it is for GPUs, of which none took part", ("qr_panel", "products", "ib")
+    if plan.layout.kt <= 1:
+        yield "the matrix is one tile", ("lookahead", "inverse_bound")
+
+
+def empty_columns(args: argparse.Namespace) -> list[str]:
+    """Return the names of the columns that have no figures without an option."""
+    return ["ref_seconds"] * (not args.ref) + ["ratio"] * (not args.check)
+
+
 def run_measured(
     problem: MatrixProblem, args: argparse.Namespace, options: dict[str, Any], *,
     ref: float | None = None, overwrite: bool = False,
@@ -95,10 +108,10 @@ def run_measured(
         ref = reference_seconds(problem, plan)
     if args.verbose:
         print_message(f"{plan.explain()}\n{timing}")
-    for name in "qr_panel", "products":
-        if options[name] is not None and not any(one.has_gpu for one in plan.workers):
-            flag = name.replace("_", "-")
-            args.report.note(f"--{flag} chooses a method of GPUs, and did nothing: none took part")
+    for why, names in _without_effect(plan):
+        for name in names:
+            if options[name] is not None:
+                args.report.note(f"{flag(name)} did nothing: {why}")
     if (mixed := result.report.mixed) is not None and mixed.fallback:
         args.report.note(f"--precision mixed: {mixed}")
     row = row_without_result(problem, options, ref)
