@@ -17,7 +17,9 @@ import pytest
 import hetero_la
 from hetero_la.execution.timeline import TracedRun
 from hetero_la.pictures.graph.files import draw
+from hetero_la.pictures.palette import contrast
 from hetero_la.pictures.runs.tile_states import TileStates
+from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.tiles.arrays.counted import counted
 from tests.pictures.browser import CHROMIUM, Page, browser
 from tests.pictures.drawn import GPUS, ROUTINES, placed
@@ -71,6 +73,16 @@ def test_the_page_holds_the_tasks(tmp_path: Path) -> None:
         ]
     assert set(np.flatnonzero(arrays["critical"])) == set(subject.path)
     np.testing.assert_allclose(arrays["weight"], subject.weights, rtol=1e-6)
+
+
+def test_numbers_of_workers_can_be_read_on_all_their_colours(tmp_path: Path) -> None:
+    gpus = [WorkerInfo(f"gpu{i}", "gpu", f"inproc://{i}", device=i) for i in range(9)]
+    hetero_la.plan("lu", (400, 400), nb=20, workers=gpus).draw(tmp_path / "a.html")
+    workers = embedded((tmp_path / "a.html").read_text(), "graph")["workers"]
+    assert len(workers) == 9
+    for worker in workers:
+        assert contrast(worker["colour"], worker["ink"]) >= 4.5
+        assert contrast(worker["grey"], worker["greyInk"]) >= 4.5
 
 
 def test_the_page_needs_no_network(tmp_path: Path) -> None:

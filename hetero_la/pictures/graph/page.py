@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import importlib.resources
+import itertools
 import json
 import zlib
 from collections.abc import Sequence
@@ -92,9 +93,9 @@ def _description(placed: PlacedGraph) -> dict[str, Any]:
             for kind in placed.kinds
         ],
         "workers": [
-            {"name": name, "grey": grey(worker), "ink": text_on(grey(worker)),
-             "colour": SERIES[worker % len(SERIES)]}
-            for worker, name in enumerate(placed.workers)
+            {"name": name, "colour": colour, "ink": text_on(colour),
+             "grey": grey(worker), "greyInk": text_on(grey(worker))}
+            for worker, (name, colour) in enumerate(zip(placed.workers, itertools.cycle(SERIES)))
         ],
         "steps": placed.steps,
         "nt": layout.nt,

@@ -104,7 +104,7 @@ class StepPicture {
     for (const [x, worker] of owners) {
       pen.fillStyle = graph.workers[worker].grey;
       pen.fillRect(x, 21, this.cell, 12);
-      pen.fillStyle = graph.workers[worker].ink;
+      pen.fillStyle = graph.workers[worker].greyInk;
       writeNumber(pen, worker, [x, 21, this.cell, 12]);
     }
     pen.strokeStyle = ink.faint;

@@ -54,7 +54,7 @@ function penOf(canvas, width, height) {
 // Write a number in the middle of a cell, in small type if need be, or not at all.
 function writeNumber(pen, number, [x, y, wide, high]) {
   const text = String(number);
-  const size = [11, 9].find((each) => 0.65 * each * text.length <= wide && each <= high + 1);
+  const size = [11, 9].find((each) => 0.65 * each * text.length + 1 <= wide && each <= high + 1);
   if (!size) return;
   pen.font = fontOf(size);
   pen.textAlign = "center";

@@ -115,7 +115,7 @@ class TileMap {
       const [x, wide] = [this.x(column), this.x(column + 1) - this.x(column)];
       pen.fillStyle = this.byWorker ? worker.colour : worker.grey;
       pen.fillRect(x, 6, wide, 14);
-      pen.fillStyle = this.byWorker ? "#000000" : worker.ink;
+      pen.fillStyle = this.byWorker ? worker.ink : worker.greyInk;
       writeNumber(pen, this.owners[column], [x, 6, wide, 14]);
     }
     pen.strokeStyle = ink.faint;
@@ -131,7 +131,7 @@ class TileMap {
       if (task < 0 || this.end[task] <= time) continue;
       const [column, row] = [Math.floor(at / this.nr), at % this.nr];
       const [x, y] = [this.x(column), this.y(row)];
-      pen.fillStyle = this.byWorker ? "#000000" : graph.kinds[tasks.kind[task]].ink;
+      pen.fillStyle = (this.byWorker ? graph.workers[tasks.worker[task]] : graph.kinds[tasks.kind[task]]).ink;
       writeNumber(pen, tasks.worker[task], [x, y, this.x(column + 1) - x, this.y(row + 1) - y]);
     }
   }
