@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from hetero_la.checks.names import unknown_name
+
 _SUFFIX, _MACHINE = ".yaml", ".toml"
 
 
@@ -65,7 +67,7 @@ def load_preset(name: str) -> dict[str, Any]:
     1
     """
     if name not in available_presets():
-        raise ValueError(f"unknown preset {name!r}: choose from {', '.join(available_presets())}")
+        raise ValueError(unknown_name("preset ", name, available_presets()))
     text = (files(__name__) / (name + _SUFFIX)).read_text(encoding="utf-8")
     return dict(yaml.safe_load(text)["hetero-la"])
 
@@ -90,5 +92,5 @@ def load_machine(name: str) -> dict[str, Any]:
     8
     """
     if name not in available_machines():
-        raise ValueError(f"unknown machine {name!r}: choose from {', '.join(available_machines())}")
+        raise ValueError(unknown_name("machine ", name, available_machines()))
     return tomllib.loads((files(__name__) / (name + _MACHINE)).read_text(encoding="utf-8"))

@@ -255,7 +255,7 @@ def test_complex_transposed_systems_are_refused_as_by_scipy(
 
 @pytest.mark.usefixtures("nothing_starts")
 def test_unknown_option_where_no_run_is_needed() -> None:
-    with pytest.raises(TypeError, match="unknown option 'nbb'"):
+    with pytest.raises(TypeError, match="no option 'nbb': did you mean 'nb'"):
         solve(np.eye(2), np.ones(2), assume_a="diagonal", nbb=2)
 
 
@@ -286,7 +286,7 @@ def test_a_client_that_is_none_where_no_client_is_needed(structure: str) -> None
 @pytest.mark.usefixtures("nothing_starts")
 def test_what_lu_of_nothing_is_given() -> None:
     for shape in ((0, 3), (2, 3, 0), (0, 2, 2)):
-        with pytest.raises(TypeError, match="unknown option 'nbb'"):
+        with pytest.raises(TypeError, match="no option 'nbb': did you mean 'nb'"):
             lu(np.empty(shape), nbb=2)
         with pytest.raises(ValueError, match=r"^nb must be"):
             lu(np.empty(shape), nb=0)
@@ -369,7 +369,7 @@ def test_solving_with_a_singular_matrix(n: int) -> None:
 @pytest.mark.usefixtures("nothing_starts")
 @pytest.mark.parametrize("function", ALL)
 def test_unknown_options_are_refused(function: Callable[..., Any]) -> None:
-    with pytest.raises(TypeError, match=r"unknown option 'nbb'; known are .*inverse_bound.* nb"):
+    with pytest.raises(TypeError, match=r"no option 'nbb': did you mean 'nb'\?"):
         call(function, np.eye(3), nbb=2)
 
 
@@ -498,7 +498,7 @@ def test_a_virtual_matrix_of_terabytes_is_refused_at_once() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(("qrs", (3, 3)), "unknown routine 'qrs'; known are lu, solve"),
+    [(("qrs", (3, 3)), "there is no routine 'qrs': did you mean 'qr'"),
      *(((routine, (4, 3)), rf"^{routine} needs a square matrix, not one of shape \(4, 3\)")
        for routine in ("solve", "inverse", "cholesky", "solve_positive")),
      *(((routine, (3, 4)), rf"^{routine} needs at least as many rows as columns, not \(3, 4\)")

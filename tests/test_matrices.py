@@ -157,7 +157,7 @@ def test_scales_are_near_the_ends_of_the_range(dtype: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nonsense", 3), "unknown kind of matrix 'nonsense'; known are rand"),
+        (("nonsense", 3), "there is no kind of matrix 'nonsense'; there are rand"),
         (("wilkinson", 3, 4), "square only, but 3 x 4"),
         (("rand", -1), "-1 x -1"),
     ],

@@ -306,7 +306,7 @@ def test_least_squares_of_a_wide_matrix_are_tuned() -> None:
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [(["lu", "--n", "100"], "there is no profile of this machine: run 'hetero-la probe' first"),
-     (["lu", "--n", "0"], "'0' is no whole number of at least 1"),
+     (["lu", "--n", "0"], "'0' is not a whole number of at least 1"),
      (["lu"], "the following arguments are required: --n"),
      (["cholesky", "--n", "100", "--m", "5"], "--m is for"),
      (["lu", "--n", "100", "--mode", "raw"], "--mode is for qr"),

@@ -240,7 +240,7 @@ _LABELS = {
     "growth factor": "growth",
     "orthogonality of Q": "orthogonality",
     "rank": "rank",
-    "right-hand sides looked at": "judged",
+    "right-hand sides examined": "judged",
 }
 
 

@@ -186,7 +186,7 @@ ROUTINES = {
     # The identity's tile columns are the matrix's tile rows: no tail.
     "inverse_positive": replace(
         _SOLVE, tasks=inverse_positive_tasks, flops=lambda m, n, nrhs: n**3, gpu_tail=1,
-        called="inverse by Cholesky", command="", library="",
+        makes=True, called="inverse by Cholesky", command="", library="",
     ),
     "cho_solve": Routine(
         tasks=substitution_tasks,

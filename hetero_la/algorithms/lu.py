@@ -289,7 +289,7 @@ ROUTINES = {
     "lu": LU,
     "solve": _SOLVE,
     "inverse": replace(
-        _SOLVE, tasks=inverse_tasks, flops=lambda m, n, nrhs: 2 * n**3, command="",
+        _SOLVE, tasks=inverse_tasks, flops=lambda m, n, nrhs: 2 * n**3, command="", makes=True,
         library="lu_and_invert", lapack_share=3 / 4, lapack_longest=2.0,  # it is many calls
     ),
     "lu_solve": _LU_SOLVE,

@@ -260,6 +260,7 @@ ROUTINES = {
     "explicit_q": replace(
         QR,
         tasks=explicit_q_tasks,
+        makes=True,
         called="qr with Q",
         flops=_q_flops,
         factors=(),
@@ -269,7 +270,7 @@ ROUTINES = {
     ),
     "lstsq": _LSTSQ,
     "minimum_norm": replace(
-        _LSTSQ, tasks=minimum_norm_tasks, called="minimum-norm lstsq", command="",
+        _LSTSQ, tasks=minimum_norm_tasks, adjoint=True, called="minimum-norm lstsq", command="",
         library="qr_and_minimum_norm",
     ),
     "qr_multiply": _MULTIPLY,

@@ -91,6 +91,10 @@ class Routine:
         Whether its input is factors; it then has no panels.
     transposed : bool
         Whether the functions that use it read the transpose of a NumPy array by default.
+    adjoint : bool
+        Whether its matrix is the adjoint of the user's.
+    makes : bool
+        Whether the columns beside the matrix are its result only, and nothing is in them before.
     called : str
         What texts and pictures call it, if not by its name.
     command : str
@@ -130,6 +134,8 @@ class Routine:
     lapack_longest: float = 0.5
     factored: bool = False
     transposed: bool = False
+    adjoint: bool = False
+    makes: bool = False
     called: str = ""
     command: str = ""
     when: tuple[tuple[str, str], ...] = ()

@@ -12,7 +12,7 @@ from hetero_la.execution.timeline import RunRecorder
 from hetero_la.pictures.charts.files import require_suffix, write_runs
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.run.trace import PARTS
-from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.counted import counted, in_seconds
 from hetero_la.tiles.arrays.displayed import as_html, one_line
 
 
@@ -42,13 +42,14 @@ class Trace(RunRecorder):
         return one_line("Trace", counted(len(self), "run"))
 
     def __str__(self) -> str:
-        head = f"{'worker':<10}" + "".join(f"{part:>21}" for part in PARTS) + f"{'run':>10}"
+        widths = [max(len(part), 8) + 2 for part in PARTS]
+        head = f"{'worker':<10}" + "".join(map(str.rjust, PARTS, widths))
         lines = []
         for run in self.runs:
-            lines += [f"{title_of(run.plan.routine)}: seconds", head]
+            lines += [f"{title_of(run.plan.routine)}, {in_seconds(run.seconds)}", head]
             for worker, parts in zip(run.plan.workers, run.parts(), strict=True):
-                cells = "".join(f"{parts[part]:>21.4f}" for part in PARTS)
-                lines.append(f"{worker.name:<10}{cells}{run.seconds:>10.4f}")
+                spent = (in_seconds(parts[part]) for part in PARTS)
+                lines.append(f"{worker.name:<10}" + "".join(map(str.rjust, spent, widths)))
         return "\n".join(lines) or "no run was traced"
 
     def compare(self, plan: Plan | None = None) -> Comparison:

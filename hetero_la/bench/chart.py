@@ -67,7 +67,7 @@ def _draw_panel(panel: Any, rows: Sequence[Measured], names: Sequence[str]) -> N
     for before, n, old, new in zip(orders, orders[1:], fastest, fastest[1:], strict=False):
         if old != new:
             middle = (before * n) ** 0.5
-            panel.axvline(middle, color="0.7", lw=0.8, ls="--", label="another one is the fastest")
+            panel.axvline(middle, color="0.7", lw=0.8, ls="--", label="the fastest library changes")
     panel.set_xscale("log", base=2)
     panel.set_xlabel("order n", fontsize=8)
     panel.set_ylabel("seconds", fontsize=8)

@@ -34,8 +34,8 @@ from hetero_la.tiles.kernels.device import PRODUCTS, QR_PANELS
 _TILES = "tile size; or 12x1024+512: twelve tiles of 1024, and 512 to the end"
 _STATUS = f"""\
 exit status:
-  0    the error ratio is under {RATIO_LIMIT:.0f}, also if a warning and the status column \
-report a singular or rank-deficient matrix; for a sweep: no run failed
+  0    the error ratio is under {RATIO_LIMIT:.0f} (even when a warning \
+reports a singular or rank-deficient matrix); for a sweep: no run failed
   1    the error ratio is not under {RATIO_LIMIT:.0f}, or the run failed
   2    bad input: unreadable, of a wrong shape or dtype, not finite, too large, singular in solve, \
 not positive definite, or a wrong option
@@ -79,7 +79,7 @@ def _add_run_options(parser: argparse.ArgumentParser, names: Sequence[str], *, c
     some: dict[str, dict[str, Any]] = {
         "coarse": {
             "type": int, "metavar": "NC",
-            "help": "LU: columns, a multiple of NB, of blocks of panels that update at once",
+            "help": "LU: width (a multiple of NB) of a block of panels whose updates are merged",
         },
         "inverse_bound": {
             "type": float, "metavar": "X",

@@ -6,6 +6,7 @@ The commands are imported in `main`, after the handler of Ctrl-C has been instal
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import sys
@@ -106,5 +107,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except (ValueError, OSError, MemoryError, HeteroLAError) as error:
         if interrupt.requested():
             raise
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC and not error.filename:
+            error = OSError(f"the output cannot be written: {error.strerror}")
         bad_input = isinstance(error, ValueError | OSError | MemoryError)
         return _fail(error, 2 if bad_input else 1, verbose)

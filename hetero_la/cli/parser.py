@@ -66,6 +66,8 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parse; first, and before what is missing, complain of options that there are not."""
         words = sys.argv[1:] if args is None else list(args)
+        if self._subparsers and not words:
+            self.error("name a command")
         for word in words:
             if word == "--" or (self._subparsers and not word.startswith("-")):
                 break  # positional arguments, or those of the subcommand, follow

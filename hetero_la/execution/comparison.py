@@ -80,12 +80,11 @@ class Comparison:
         return rows
 
     def __str__(self) -> str:
-        lines = [f"{'':<22}{'calls':>7}{'predicted s':>13}{'measured s':>12}{'ratio':>8}"]
+        lines = [f"{'':<22}{'calls':>7}{'predicted':>11}{'measured':>11}{'ratio':>8}"]
         for name, row in self.rows():
             ratio = "-" if np.isnan(row.ratio) else f"{row.ratio:.3f}"
-            lines.append(
-                f"{name:<22}{row.calls:>7}{row.predicted:>13.5f}{row.measured:>12.5f}{ratio:>8}"
-            )
+            predicted, measured = in_seconds(row.predicted), in_seconds(row.measured)
+            lines.append(f"{name:<22}{row.calls:>7}{predicted:>11}{measured:>11}{ratio:>8}")
         return "\n".join(lines)
 
 

@@ -53,7 +53,8 @@ class Problem(NamedTuple):
     @property
     def title(self) -> str:
         """What is computed."""
-        matrix = a_matrix(self.m, self.n, np.dtype(self.dtype).name)
+        m, n = (self.n, self.m) if ROUTINES[self.routine].adjoint else (self.m, self.n)
+        matrix = a_matrix(m, n, np.dtype(self.dtype).name)
         return f"{title_of(self.routine)} of {matrix}"
 
 
@@ -86,12 +87,14 @@ class Decisions:
     @property
     def heading(self) -> str:
         """What is computed, of which tiles, and on what: the heading of pictures."""
-        layout = self.layout
-        beside = f" with {counted(layout.nrhs, 'column')} beside it" if layout.nrhs else ""
+        layout, routine = self.layout, ROUTINES[self.routine]
+        m, n = (layout.n, layout.m) if routine.adjoint else (layout.m, layout.n)
+        given = layout.nrhs and not routine.makes
+        beside = f" with {counted(layout.nrhs, 'column')} beside it" if given else ""
         kind = "" if self.dtype == np.float64 else f", {self.dtype.name}"
         machine = f" of {self.model.name}" if self.model.name else ""
         return (
-            f"{heading_of(self.routine)} of {layout.m} × {layout.n}{beside}{kind}, "
+            f"{heading_of(self.routine)} of {m} × {n}{beside}{kind}, "
             f"tiles of {layout.tiles_text}, {workers_text(self.workers)}{machine}"
         )
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 
+from hetero_la.checks.names import unknown_name
 from hetero_la.planning.memory import chunk_within
 from hetero_la.scheduler.cluster.sizing import memory_bytes
 from hetero_la.tiles.arrays.displayed import as_html, one_line
@@ -211,7 +212,7 @@ class Options:
         known = {field.name for field in fields(cls)}
         unknown = sorted(set(given) - known)
         if unknown:
-            raise TypeError(f"unknown option {unknown[0]!r}; known are {', '.join(sorted(known))}")
+            raise TypeError(unknown_name("option ", unknown[0], sorted(known)))
         wanted = {name: value for name, value in given.items() if value is not None}
         return cls(**{**{k: v for k, v in (preset or {}).items() if v is not None}, **wanted})
 

@@ -353,8 +353,8 @@ class Plan(Decisions):
         lines = [
             f"{self.title}{_beside(self)}",
             *(f"{name} {text}" for name, text in plan_facts(self, run)),
-            *["routes, by the estimates that choose one of them:"] * bool(routes), *routes,
-            f"predicted: {predicted_text(self, run)}, by simulating this plan with its copies",
+            *["routes considered, with quick estimates:"] * bool(routes), *routes,
+            f"predicted: {predicted_text(self, run)}, this plan simulated with its copies",
         ]  # fmt: skip
         return "\n".join(lines + [_worker(self, program, run) for program in self.programs])
 

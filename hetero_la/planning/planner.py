@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike
 
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.checks.inputs import DTYPES, as_sizes
+from hetero_la.checks.names import unknown_name
 from hetero_la.planning.decisions import Decisions, Problem, arrival_steps, choose_tiles
 from hetero_la.planning.given import Given
 from hetero_la.planning.options import Options, PanelDevice, RunOptions
@@ -94,7 +95,7 @@ def plan(
     lu of a 1000 x 1000 float64 matrix
     """
     if routine not in ROUTINES:
-        raise ValueError(f"unknown routine {routine!r}; known are {', '.join(ROUTINES)}")
+        raise ValueError(unknown_name("routine ", routine, ROUTINES))
     m, n, nrhs = as_sizes(shape, nrhs)
     if np.dtype(dtype).name not in DTYPES:
         raise ValueError(f"dtype {np.dtype(dtype)} is not one of {', '.join(DTYPES)}")

@@ -59,7 +59,7 @@ class Forecast:
     _repr_html_ = as_html
 
     def __repr__(self) -> str:
-        rate = f"{self.rate / 1e12:.4g} TFLOP/s"
+        rate = in_units(self.rate, "flop/s")
         return one_line("Forecast", self.title, in_seconds(self.seconds), rate)
 
     def __str__(self) -> str:

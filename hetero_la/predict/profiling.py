@@ -111,7 +111,7 @@ def _warn_if_busy() -> None:
     if load > _BUSY_LOAD * cores:
         warnings.warn(
             f"this machine is busy (a load of {load:.1f} on {counted(cores, 'core')}): measured "
-            "rates may be too low, above all those of several threads",
+            "rates may be too low, especially with several threads",
             ProfileWarning,
             stacklevel=3,
         )

@@ -111,6 +111,8 @@ def forecast(
     """
     if routine not in FACTORIZATIONS:
         raise ValueError(f"{routine!r} is none of {', '.join(FACTORIZATIONS)}")
+    if not isinstance(shape, tuple | list) or len(shape) != 2:
+        raise ValueError(f"shape must be rows and columns, not {shape!r}")
     if min(shape) < 1:
         raise ValueError(f"the matrix must have rows and columns, not shape {shape}")
     if np.dtype(dtype).name not in DTYPES:

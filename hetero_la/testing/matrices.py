@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from hetero_la.checks.inputs import DTYPES
+from hetero_la.checks.names import unknown_name
 from hetero_la.testing import kinds_spectral  # noqa: F401  (it registers kinds)
 from hetero_la.testing.kinds import KINDS, KindArguments, with_complex_phases
 
@@ -110,7 +111,7 @@ def generate(
     """
     n = m if n is None else n
     if kind not in KINDS:
-        raise ValueError(f"unknown kind of matrix {kind!r}; known are {', '.join(KINDS)}")
+        raise ValueError(unknown_name("kind of matrix ", kind, KINDS))
     chosen = KINDS[kind]
     resolved = np.dtype(dtype)
     if resolved.name not in DTYPES:

@@ -158,8 +158,8 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         kinds = kinds_text(size.gpus, size.virtual_gpus, size.cpus)
         threads = counted(size.blas_threads, "BLAS thread")
         return one_line(
-            "Cluster", kinds, f"{threads} each", self.status.name, f"runs: {self.runs_link}"
-            if self.runs_link else "",
+            "Cluster", kinds, f"{threads} each", self.status.name,
+            f"runs: {self.runs_link}" if self.runs_link and self.status == Status.running else "",
         )  # fmt: skip
 
     def private_client(self) -> Client:

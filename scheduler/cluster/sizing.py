@@ -45,7 +45,7 @@ def memory_bytes(memory: Any, name: str = "memory") -> int:
             raise ValueError
     except ValueError:
         raise ValueError(
-            f"{name} must be a positive number of bytes, or text as '40 GB', not {memory!r}"
+            f"{name} must be a positive number of bytes, or text such as '40 GB', not {memory!r}"
         ) from None
     return found
 

@@ -19,11 +19,12 @@ def add_parser(commands: Any) -> None:
         commands, "completion", completion, "print a script that lets a shell complete commands",
         usage="SHELL",
         examples=(
-            "bash > ~/.local/share/bash-completion/completions/hetero-la",
+            "bash > ~/.hetero-la.bash",
             "zsh > ~/.zfunc/_hetero-la",
             "fish > ~/.config/fish/completions/hetero-la.fish",
         ),
-        notes="For zsh, 'fpath+=~/.zfunc' must stand before 'compinit' in ~/.zshrc.",
+        notes="For bash, put 'source ~/.hetero-la.bash' into ~/.bashrc.  For zsh, 'fpath+=~/.zfunc' "
+        "must stand before 'compinit' in ~/.zshrc.",
     )  # fmt: skip
     parser.add_argument("shell", choices=_SHELLS, metavar="SHELL", help=", ".join(_SHELLS))
 

@@ -11,7 +11,6 @@ from typing import Any
 from hetero_la.checks.limits import require_few_tasks
 from hetero_la.cli.common import values
 from hetero_la.cli.common.planned import add_choices, add_sizes, plan_entries, planned_problem
-from hetero_la.cli.parser import UsageError
 from hetero_la.io.outputs import require_writable_path
 from hetero_la.pictures.graph.files import draw, require_suffix
 from hetero_la.planning.planner import plan
@@ -64,7 +63,7 @@ def add_parser(commands: Any) -> None:
 def draw_graph(args: argparse.Namespace) -> int:
     """Plan and draw a graph, and print the plan; nothing is run, and no worker is started."""
     if args.granularity == "tile" and args.lookahead is not None:
-        raise UsageError("--lookahead orders columns, and does nothing with --granularity tile")
+        raise ValueError("--lookahead orders columns, and does nothing with --granularity tile")
     require_suffix(args.output)
     require_writable_path(args.output)
     routine, m, n, nrhs, dtype = planned_problem(args)

@@ -85,7 +85,7 @@ def tune(args: argparse.Namespace) -> int:
     args.report.show(
         f"best: nb = {_blocking(best)}, look-ahead {best.lookahead}, {in_seconds(best.seconds)}"
     )
-    args.report.wrote(profile_path(), "the profile, which plans of this size take it from")
+    args.report.wrote(profile_path(), "the profile: plans of this size now use this choice")
     args.report.record(candidates=found, best=best)
     return 0
 

@@ -29,7 +29,7 @@ def _whole_number(least: int) -> Callable[[str], int]:
         except ValueError:
             value = least - 1
         if value < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least {least}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
         return value
 
     return number
@@ -48,7 +48,7 @@ def size(text: str) -> tuple[int, int]:
     """
     numbers = re.fullmatch(r"(\d+)(?:x(\d+))?", text)
     if numbers is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size, as 2000 or 3000x200")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 2000 or 3000x200")
     return int(numbers[1]), int(numbers[2] or numbers[1])
 
 
@@ -65,7 +65,7 @@ def sizes(text: str) -> list[int]:
         start, *rest = (count(number) for number in part.split(":"))
         stop, step = (*rest, 1)[:2] if rest else (start, 1)
         if len(rest) > 2 or stop < start or step < 1:
-            raise argparse.ArgumentTypeError(f"{part!r} is no range START:STOP:STEP that rises")
+            raise argparse.ArgumentTypeError(f"{part!r} is not a range START:STOP:STEP that rises")
         if len(found) + (stop - start) // step >= _MOST:
             raise argparse.ArgumentTypeError(f"{text!r} lists more than {_MOST} numbers")
         found += range(start, stop + 1, step)

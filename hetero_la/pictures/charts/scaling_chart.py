@@ -98,7 +98,7 @@ def _draw_rates(axes: Any, rows: Sequence[Forecast]) -> None:
     axes.minorticks_off()
     axes.margins(x=0.16, y=0.12)
     axes.grid(alpha=0.3)
-    axes.set(xlabel="GPUs", ylabel="rate, TFLOP/s")
+    axes.set(xlabel="GPUs", ylabel="rate, Tflop/s")
     axes.legend(frameon=False, loc=place, fontsize=9)
 
 
