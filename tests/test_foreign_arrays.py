@@ -237,9 +237,12 @@ def test_labels_are_left_out() -> None:
     lazy = hetero_la.solve(xarray.DataArray(da.from_array(a)), b)
     assert isinstance(lazy, da.Array)
     numbers = pandas.DataFrame(a).astype("Float64")
-    with pytest.raises(TypeError, match=r"has dtype object, .* use astype\('float64'\)"):
+    same(hetero_la.solve(numbers, pandas.Series(b).convert_dtypes()), expected, np.ndarray)
+    numbers.iloc[0, 0] = pandas.NA
+    with pytest.raises(ValueError, match="must not contain infs or NaNs"):
         hetero_la.solve(numbers, b)
-    same(hetero_la.solve(numbers.astype("float64"), b), expected, np.ndarray)
+    with pytest.raises(TypeError, match=r"has dtype object, .* use astype\('float64'\)"):
+        hetero_la.solve(pandas.DataFrame([["1", "2"], ["3", "5"]]), b[:2])
     with pytest.raises(TypeError, match="has dtype object"):
         hetero_la.inv(pandas.DataFrame({"x": ["a", "b"], "y": [1, 2]}))
 

