@@ -201,6 +201,9 @@ def test_bench_measures_what_is_installed(capfd: pytest.CaptureFixture[str]) -> 
     assert all(row["SciPy"].endswith("s") and row["speed-up"].endswith(" x") for row in found)
     assert err.startswith("wrote hetero-la-bench.png, ")
     assert Path("hetero-la-bench.png").read_bytes().startswith(b"\x89PNG")
+    shared = Path("hetero-la-bench.md").read_text(encoding="utf-8")
+    assert shared.startswith(f"{title}\n\n| function | n |")
+    assert shared.count("\n| ") == 1 + len(found)
 
 
 def test_bench_needs_no_matplotlib(
@@ -210,7 +213,7 @@ def test_bench_needs_no_matplotlib(
     argv = ["bench", "--seconds", "1", "--first", "8", "--functions", "inv"]
     assert main(argv) == 0
     assert capfd.readouterr().err.startswith("there will be no picture: a chart needs")
-    assert not list(Path().iterdir())
+    assert [path.name for path in Path().iterdir()] == ["hetero-la-bench.md"]
     assert "a chart needs the matplotlib" in refused(capfd, *argv, "-o", "b.png")
 
 
@@ -280,5 +283,5 @@ def test_the_chart_has_a_panel_for_each_function(tmp_path: Path) -> None:
     places = {row.where for row in rows}
     assert len(places) == 2
     groups = [[row for row in rows if (row.function, row.where) == ("qr", w)] for w in places]
-    cells = bench._table(groups)
-    assert [column.header for column in cells.columns][:3] == ["function", "arrays", "n"]
+    head, _ = bench._cells(groups)
+    assert head[:3] == ["function", "arrays", "n"]

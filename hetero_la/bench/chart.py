@@ -69,6 +69,8 @@ def _draw_panel(panel: Any, rows: Sequence[Measured], names: Sequence[str]) -> N
             middle = (before * n) ** 0.5
             panel.axvline(middle, color="0.7", lw=0.8, ls="--", label="the fastest library changes")
     panel.set_xscale("log", base=2)
+    panel.set_xticks(orders, [str(n) for n in orders])
+    panel.minorticks_off()
     panel.set_xlabel("order n", fontsize=8)
     panel.set_ylabel("seconds", fontsize=8)
     panel.tick_params(which="both", labelsize=7)

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hetero_la.bench.chart import draw
 from hetero_la.bench.contenders import FUNCTIONS, installed_versions
@@ -23,11 +23,9 @@ from hetero_la.scheduler.placement.workers import WorkerInfo, workers_text
 from hetero_la.tiles.arrays.counted import counted, in_seconds
 from hetero_la.tiles.arrays.transfer import gpu_count
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
 _PICTURE = Path("hetero-la-bench.png")
 _FIRST = 256  #: the first order
+_LEFT = ("function", "arrays")  #: columns of text
 
 
 def add_parser(commands: Any) -> None:
@@ -60,13 +58,15 @@ def add_parser(commands: Any) -> None:
     )  # fmt: skip
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE",
-        help=f"picture to write: .svg, .png or .pdf (default: {_PICTURE}, if Matplotlib is there)",
+        help="picture to write: .svg, .png or .pdf; the table goes into an .md file beside it "
+        f"(default: {_PICTURE}, if Matplotlib is there)",
     )  # fmt: skip
 
 
 def bench(args: argparse.Namespace) -> int:
-    """Measure, print a table, draw a picture; return the exit status."""
-    picture = _picture(args)
+    """Measure, print and write a table, draw a picture; return the exit status."""
+    picture, table = _picture(args), (args.output or _PICTURE).with_suffix(".md")
+    require_writable_path(table)
     gpu = gpu_count() > 0
     versions = installed_versions(gpu)
     places = ["host", "device"] if gpu and args.scheduler is None else ["host"]
@@ -78,7 +78,8 @@ def bench(args: argparse.Namespace) -> int:
     if args.scheduler is not None:
         title += f"\nhetero_la with {workers_text(workers)} of {args.scheduler}"
         args.report.record(scheduler=args.scheduler, workers=worker_entries(workers))
-    args.report.show(title, "", _table(found))
+    head, cells = _cells(found)
+    args.report.show(title, "", new_table(head, cells, left=_LEFT))
     rows = [row for some in found for row in some]
     args.report.record(
         machine={name: machine_identity()[name] for name in HARDWARE}, versions=versions, rows=rows
@@ -86,6 +87,8 @@ def bench(args: argparse.Namespace) -> int:
     if picture is not None and rows:
         draw(rows, picture, title)
         args.report.wrote(picture, "that table as a picture")
+    table.write_text(f"{title}\n\n{_markdown(head, cells)}\n", encoding="utf-8")
+    args.report.wrote(table, "that table, to be shared")
     return 0
 
 
@@ -121,8 +124,8 @@ def _title(versions: dict[str, str]) -> str:
     return f"{ours} beside {', '.join(others)}\n{'; '.join(hardware)}"
 
 
-def _table(found: Sequence[Sequence[Measured]]) -> Table:
-    """Return a table with a row for each function, place of the arrays, and order."""
+def _cells(found: Sequence[Sequence[Measured]]) -> tuple[list[str], list[list[str]]]:
+    """Return headings, and a row for each function, place of the arrays, and order."""
     who = list(dict.fromkeys(row.who for rows in found for row in rows))
     several = len({row.where for rows in found for row in rows}) > 1
     cells = []
@@ -134,8 +137,23 @@ def _table(found: Sequence[Sequence[Measured]]) -> Table:
             *(times.get(one, "-") for one in who),
             "-" if factor is None else f"{factor:.2f} x",
         ])  # fmt: skip
-    head = ["function", *["arrays"] * several, "n", *who, "speed-up"]
-    return new_table(head, cells, left=("function", "arrays"))
+    return ["function", *["arrays"] * several, "n", *who, "speed-up"], cells
+
+
+def _markdown(head: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    """Return a table as Markdown.
+
+    Examples
+    --------
+    >>> print(_markdown(["function", "n"], [["qr", "64"]]))
+    | function | n |
+    |---|--:|
+    | qr | 64 |
+    """
+    sides = "|".join("---" if name in _LEFT else "--:" for name in head)
+    rows = (f"| {' | '.join(row)} |" for row in (head, *cells))
+    first, *others = rows
+    return "\n".join([first, f"|{sides}|", *others])
 
 
 def _place(rows: Sequence[Measured]) -> tuple[bool, int, int]:
