@@ -65,6 +65,7 @@ def test_json_is_one_document_on_stdout(line: str, capfd: pytest.CaptureFixture[
     for one in found["wrote"]:
         assert Path(one["path"]).stat().st_size == one["bytes"]
     written = [line.split()[-1]] if "-o" in line else [str(profile_path())] * ("tune" in line)
+    written += ["b.md"] * ("bench" in line)
     assert [one["path"] for one in found["wrote"]] == written
 
 

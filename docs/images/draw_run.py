@@ -1,4 +1,4 @@
-"""Draw the picture of the README: the task graph of an LU factorization above its timeline.
+"""Draw the picture of the README: the task graph of an LU factorization beside its timeline.
 
 python docs/images/draw_run.py
 """
@@ -15,18 +15,19 @@ from hetero_la.pictures.graph.every_task import draw_every_task
 from hetero_la.pictures.scene import Rect, Scene
 from hetero_la.pictures.svg import svg
 
-N, NB = 1600, 400
+N, NB = 1500, 500
 REPEATS = 7
 WIDTH = 830  # about as wide as a page shows it, so that the text is legible
+TIMELINE = 420  # pixels of the run
 
 
-def stacked(scenes: list[Scene]) -> str:
-    """Return one SVG with scenes below each other, in one scale."""
-    parts, bottom = [], 0.0
+def side_by_side(scenes: list[Scene]) -> str:
+    """Return one SVG with scenes in a row, in one scale."""
+    parts, right = [], 0.0
     for scene in scenes:
-        parts.append(svg(scene).replace("<svg", f'<svg y="{bottom:.0f}"', 1))
-        bottom += scene.height
-    size = f'viewBox="0 0 {max(scene.width for scene in scenes):.0f} {bottom:.0f}" width="{WIDTH}"'
+        parts.append(svg(scene).replace("<svg", f'<svg x="{right:.0f}"', 1))
+        right += scene.width
+    size = f'viewBox="0 0 {right:.0f} {max(scene.height for scene in scenes):.0f}" width="{WIDTH}"'
     background = '<rect width="100%" height="100%" fill="white"/>'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size}>'
     return "\n".join([head, background, *parts, "</svg>\n"])
@@ -45,7 +46,8 @@ def main() -> None:
     graph = draw_every_task(best.plan.graph.placed())
     tasks = [shape for shape in graph.shapes if isinstance(shape, Rect) and shape.tip]
     graph.height = max(task.y + task.height for task in tasks) + 12  # one legend is enough
-    text = stacked([graph, draw_small([best])])
+    graph.width = max(task.x + task.width for task in tasks) + 12
+    text = side_by_side([graph, draw_small([best], TIMELINE)])
     (Path(__file__).parent / "run.svg").write_text(text, encoding="utf-8")
 
 

@@ -90,7 +90,8 @@ def _panel(axes: Any, figures: dict[str, Any]) -> None:
     low, high = axes.get_ylim()
     axes.set_ylim(min(low, 0.8), max(high, 2.2))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.set_xticks(figures["orders"], figures["orders"], fontsize=6)
+    axes.set_xticks(figures["orders"], figures["orders"], fontsize=7)
+    axes.tick_params(axis="y", labelsize=8)
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel(figures["along"], fontsize=8)
     axes.set_title(figures["chart"], fontsize=9)
@@ -103,7 +104,7 @@ def draw(names: Sequence[str], path: Path) -> None:
     import matplotlib
     from matplotlib.figure import Figure
 
-    figure = Figure((3.1 * len(names) if names[1:] else 6.5, 2.9), layout="constrained")
+    figure = Figure((2.5 * len(names) if names[1:] else 6.5, 2.9), layout="constrained")
     panels = figure.subplots(1, len(names), squeeze=False)
     for axes, name in zip(panels.flat, names, strict=True):
         _panel(axes, read(name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 
 from hetero_la.pictures.palette import INK, MUTED, PAPER, families, family, grey, text_on
@@ -67,11 +68,13 @@ class Legend:
         self._scene.add(Rect(x + 1, self.y + 2, _SWATCH - 2, _SWATCH - 2, PAPER, INK, 2.5))
 
     def note(self, text: str) -> None:
-        """Add a line without a swatch, in a row of its own."""
+        """Add text without a swatch, in rows of its own."""
         if self._x > self._left:
             self.end_row()
-        self._scene.add(Text(self._left, self.y + 11, text, 11, fill=MUTED))
-        self.end_row()
+        letters = int((self._right - self._left) / text_width("m", 11))
+        for line in textwrap.wrap(text, letters):
+            self._scene.add(Text(self._left, self.y + 11, line, 11, fill=MUTED))
+            self.end_row()
 
 
 def worker_mark(worker: int, x: float, y: float, width: float, height: float) -> tuple[Rect, Text]:

@@ -98,14 +98,15 @@ def draw_runs(runs: Sequence[TracedRun]) -> Scene:
     return _charts(runs, _PAGE)
 
 
-def draw_small(runs: Sequence[TracedRun]) -> Scene:
+def draw_small(runs: Sequence[TracedRun], width: float = _NOTEBOOK.width) -> Scene:
     """Draw the charts of some runs for a notebook, with few boxes and no tracks.
 
-    A picture of 100,000 calls would be as large as all else in the notebook.
+    A picture of 100,000 calls would be as large as all else in the notebook.  The longest run is
+    `width` pixels long.
     """
     workers = sum(len(run.workers) for run in runs)
     finest = _NOTEBOOK.finest * max(workers / _FINE_WORKERS, 1.0)
-    return _charts(runs, _NOTEBOOK._replace(finest=finest))
+    return _charts(runs, _NOTEBOOK._replace(width=width, finest=finest))
 
 
 def _charts(runs: Sequence[TracedRun], style: _Style) -> Scene:
