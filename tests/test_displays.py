@@ -135,7 +135,7 @@ def test_every_object_is_one_short_line(shown: dict[str, Any]) -> None:
         ("options", r"Options\(nb='9\+10\+11.*\.\.\.\)"),
         ("candidate", r"Candidate\(nb = 9x64\+32, blocks of 128, look-ahead 1, 10 ms\)"),
         ("lazy lu", r"LazyLUFactors\(90 x 90 float64 in 1 block of NumPy arrays\)"),
-        ("forecast", r"Forecast\(lu of a 20000 x .* on \d GPUs of DGX H200, .* TFLOP/s\)"),
+        ("forecast", r"Forecast\(lu of a 20000 x .* on \d GPUs of DGX H200, .* Tflop/s\)"),
         ("profile", r"Profile\(measured 2026-01-02T03:04:05, 1 device, 1 link, 1 tuning\)"),
     ],
 )
