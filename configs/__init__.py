@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from hetero_la.checks.names import unknown_name
+from hetero_la.tiles.arrays.names import unknown_name
 
 _SUFFIX, _MACHINE = ".yaml", ".toml"
 

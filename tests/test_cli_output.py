@@ -65,7 +65,7 @@ def test_json_is_one_document_on_stdout(line: str, capfd: pytest.CaptureFixture[
     for one in found["wrote"]:
         assert Path(one["path"]).stat().st_size == one["bytes"]
     written = [line.split()[-1]] if "-o" in line else [str(profile_path())] * ("tune" in line)
-    written += ["b.md"] * ("bench" in line)
+    written += ["b-table.md"] * ("bench" in line)
     assert [one["path"] for one in found["wrote"]] == written
 
 
@@ -132,8 +132,9 @@ def test_tune_lists_the_best_first(capfd: pytest.CaptureFixture[str]) -> None:
     ("argv", "said"),
     [("qr --random 9 --qr-panel cholesky", "--qr-panel did nothing: it is for GPUs, of which none"),
      ("lu --random 9 --ib 8", "--ib did nothing: it is for GPUs, of which none took part"),
-     ("lu --random 9 --lookahead 3", "--lookahead did nothing: the matrix is one tile"),
-     ("lu --random 9 --lookahead 3 --nb 4", "")],
+     ("lu --random 9 --lookahead 3", "--lookahead did nothing: there is one step only"),
+     ("lu --random 9 --lookahead 3 --nb 4", ""),
+     ("solve --random 9 --nb 9 --inverse-bound 1", "")],
 )  # fmt: skip
 def test_what_did_nothing_is_said(argv: str, said: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(argv.split()) == 0
@@ -202,7 +203,7 @@ def test_bench_measures_what_is_installed(capfd: pytest.CaptureFixture[str]) -> 
     assert all(row["SciPy"].endswith("s") and row["speed-up"].endswith(" x") for row in found)
     assert err.startswith("wrote hetero-la-bench.png, ")
     assert Path("hetero-la-bench.png").read_bytes().startswith(b"\x89PNG")
-    shared = Path("hetero-la-bench.md").read_text(encoding="utf-8")
+    shared = Path("hetero-la-bench-table.md").read_text(encoding="utf-8")
     assert shared.startswith(f"{title}\n\n| function | n |")
     assert shared.count("\n| ") == 1 + len(found)
 
@@ -214,7 +215,7 @@ def test_bench_needs_no_matplotlib(
     argv = ["bench", "--seconds", "1", "--first", "8", "--functions", "inv"]
     assert main(argv) == 0
     assert capfd.readouterr().err.startswith("there will be no picture: a chart needs")
-    assert [path.name for path in Path().iterdir()] == ["hetero-la-bench.md"]
+    assert [path.name for path in Path().iterdir()] == ["hetero-la-bench-table.md"]
     assert "a chart needs the matplotlib" in refused(capfd, *argv, "-o", "b.png")
 
 

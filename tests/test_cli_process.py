@@ -220,6 +220,17 @@ def test_the_command_runs_on_dask_and_ends() -> None:
     assert table(ended.stdout)[0]["status"] == "ok"
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no full device")
+def test_a_full_disk_is_said_in_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [*COMMAND, "lu", "--random", "9"], stdout=full, stderr=subprocess.PIPE, text=True,
+            timeout=120,
+        )  # fmt: skip
+    assert ended.returncode == 2
+    assert ended.stderr == ("hetero-la: the output cannot be written: No space left on device\n")
+
+
 def test_the_command_refuses_in_one_line() -> None:
     ended = run("lu", "--random", "200", "--gpus", "4096")
     assert ended.returncode == 2

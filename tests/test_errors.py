@@ -499,6 +499,7 @@ def test_a_virtual_matrix_of_terabytes_is_refused_at_once() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [(("qrs", (3, 3)), "there is no routine 'qrs': did you mean 'qr'"),
+     ((None, (3, 3)), "there is no routine None; there are lu, solve"),
      *(((routine, (4, 3)), rf"^{routine} needs a square matrix, not one of shape \(4, 3\)")
        for routine in ("solve", "inverse", "cholesky", "solve_positive")),
      *(((routine, (3, 4)), rf"^{routine} needs at least as many rows as columns, not \(3, 4\)")

@@ -238,6 +238,7 @@ def test_labels_are_left_out() -> None:
     assert isinstance(lazy, da.Array)
     numbers = pandas.DataFrame(a).astype("Float64")
     same(hetero_la.solve(numbers, pandas.Series(b).convert_dtypes()), expected, np.ndarray)
+    assert hetero_la.inv(numbers.astype("Float32")).dtype == np.float32
     numbers.iloc[0, 0] = pandas.NA
     with pytest.raises(ValueError, match="must not contain infs or NaNs"):
         hetero_la.solve(numbers, b)

@@ -15,7 +15,7 @@ import pytest
 
 import hetero_la
 from hetero_la import Options
-from hetero_la.algorithms.routines import title_of
+from hetero_la.algorithms.routines import ROUTINES, title_of
 from hetero_la.execution import executor_choice
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.planning import planner
@@ -29,6 +29,7 @@ from hetero_la.scheduler.predict.simulate import Simulation
 from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.tiles.arrays.counted import in_seconds
 from hetero_la.tiles.arrays.errors import DeviceUnavailableError
+from hetero_la.tiles.storage.layout import TileLayout
 
 GPUS = tuple(WorkerInfo(f"gpu{i}", "gpu", f"inproc://{i}", device=i) for i in range(4))
 CPUS = tuple(WorkerInfo(f"cpu{i}", "cpu", f"inproc://c{i}", blas_threads=2) for i in range(2))
@@ -228,7 +229,8 @@ def test_plans_of_every_routine(routine: str, workers: tuple[WorkerInfo, ...] | 
         plan = hetero_la.plan(routine, (m, n), nrhs=nrhs, nb=64, workers=workers, panel=panel)
         assert plan.flops == pytest.approx(flops)
         lines = plan.explain().splitlines()
-        assert lines[0].startswith(f"{title_of(routine)} of a {m} x {n} float64 matrix")
+        size = f"{n} x {m}" if ROUTINES[routine].of_adjoint else f"{m} x {n}"
+        assert lines[0].startswith(f"{title_of(routine)} of a {size} float64 matrix")
         beside = "columns made" if routine in ("explicit_q", "inverse") else "right-hand sides"
         assert (beside in lines[0]) == (nrhs > 0)
         assert f"{len(plan.graph)} tasks" in lines[2]
@@ -450,3 +452,10 @@ def test_the_current_cluster_takes_part_in_short_runs_where_that_pays(
     assert chosen([gpus[0], gpus[2]]) == 1  # without the GPU that has the matrix
     assert chosen([replace(gpu, pid=1) for gpu in gpus]) == 1  # of another process
     assert chosen([]) == 1
+
+
+@pytest.mark.parametrize("routine", ROUTINES)
+def test_columns_that_a_routine_makes_are_those_that_its_graph_makes(routine: str) -> None:
+    graph = ROUTINES[routine].tasks(TileLayout(40, 40, 20, nrhs=40))
+    beside = set(range(2, 4))
+    assert ROUTINES[routine].makes == (beside <= graph.made_columns())

@@ -46,7 +46,7 @@ def main() -> None:
     graph = draw_every_task(best.plan.graph.placed())
     tasks = [shape for shape in graph.shapes if isinstance(shape, Rect) and shape.tip]
     graph.height = max(task.y + task.height for task in tasks) + 12  # one legend is enough
-    graph.width = max(task.x + task.width for task in tasks) + 12
+    graph.width = 20 + max(task.x + task.width for task in tasks)
     text = side_by_side([graph, draw_small([best], TIMELINE)])
     (Path(__file__).parent / "run.svg").write_text(text, encoding="utf-8")
 

@@ -165,7 +165,7 @@ class AccuracyReport:
     def as_dict(self) -> dict[str, object]:
         """Return `mixed` and all fields but the plan and the timing, in types that JSON has.
 
-        NaN and infinity, which it does not have, become None.
+        NaN and infinity, which JSON does not have, become None.
 
         Examples
         --------

@@ -270,7 +270,7 @@ ROUTINES = {
     ),
     "lstsq": _LSTSQ,
     "minimum_norm": replace(
-        _LSTSQ, tasks=minimum_norm_tasks, adjoint=True, called="minimum-norm lstsq", command="",
+        _LSTSQ, tasks=minimum_norm_tasks, of_adjoint=True, called="minimum-norm lstsq", command="",
         library="qr_and_minimum_norm",
     ),
     "qr_multiply": _MULTIPLY,

@@ -91,7 +91,7 @@ class Routine:
         Whether its input is factors; it then has no panels.
     transposed : bool
         Whether the functions that use it read the transpose of a NumPy array by default.
-    adjoint : bool
+    of_adjoint : bool
         Whether its matrix is the adjoint of the user's.
     makes : bool
         Whether the columns beside the matrix are its result only, and nothing is in them before.
@@ -134,7 +134,7 @@ class Routine:
     lapack_longest: float = 0.5
     factored: bool = False
     transposed: bool = False
-    adjoint: bool = False
+    of_adjoint: bool = False
     makes: bool = False
     called: str = ""
     command: str = ""

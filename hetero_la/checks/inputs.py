@@ -89,7 +89,9 @@ def lapack_dtype(given: np.dtype[Any], name: str) -> np.dtype[Any]:
     (dtype('float32'), dtype('float64'))
     """
     if given.char not in _LAPACK_TYPES:
-        hint = "; if its entries are numbers, use astype('float64')" if given.char == "O" else ""
+        hint = (
+            "; if its entries are real numbers, use astype('float64')" if given.char == "O" else ""
+        )
         raise UnsupportedDtypeError(
             f"{name} has dtype {given}, which cannot be cast to float(32, 64) or complex(64, 128)"
             f"{hint}"

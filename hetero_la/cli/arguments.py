@@ -10,7 +10,6 @@ from typing import Any
 import hetero_la
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.checks.inputs import DTYPES
-from hetero_la.checks.names import listed
 from hetero_la.cli.commands import (
     bench,
     completion,
@@ -29,6 +28,7 @@ from hetero_la.cli.common.command import CHOICES, NAMES, PARTICULAR, Choices, ta
 from hetero_la.cli.parser import Parser, UsageError
 from hetero_la.testing.kinds import KINDS
 from hetero_la.testing.residuals import RATIO_LIMIT
+from hetero_la.tiles.arrays.names import listed
 from hetero_la.tiles.kernels.device import PRODUCTS, QR_PANELS
 
 _TILES = "tile size; or 12x1024+512: twelve tiles of 1024, and 512 to the end"
@@ -374,6 +374,6 @@ def _check_source(args: argparse.Namespace) -> None:
             what = "chooses an array of a file" if made else "describes what --random makes"
             with_ = "--random" if made else "a file"
             raise UsageError(f"{values.flag(name)} {what}, and does nothing with {with_}")
-    fixed = args.kind is not None and not KINDS[args.kind].random
-    if args.seed is not None and fixed and not takes_rhs(args.command):
-        raise UsageError(f"--seed does nothing with --kind {args.kind}, which is not random")
+    kind = args.kind or ROUTINES[args.command].kind
+    if made and args.seed is not None and not KINDS[kind].random and not takes_rhs(args.command):
+        raise UsageError(f"--seed does nothing with matrices of kind {kind}, which is not random")

@@ -108,6 +108,7 @@ def _run(argv: Sequence[str] | None) -> int:
         if interrupt.requested():
             raise
         if isinstance(error, OSError) and error.errno == errno.ENOSPC and not error.filename:
-            error = OSError(f"the output cannot be written: {error.strerror}")
+            said = OSError(f"the output cannot be written: {error.strerror}")
+            error = said.with_traceback(error.__traceback__)
         bad_input = isinstance(error, ValueError | OSError | MemoryError)
         return _fail(error, 2 if bad_input else 1, verbose)

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from hetero_la.checks.names import listed, unknown_name
+from hetero_la.tiles.arrays.names import listed, unknown_name
 
 #: Most columns of a line of help, which wider terminals do not make easier to read.
 _MOST_COLUMNS = 100

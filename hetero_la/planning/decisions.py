@@ -53,7 +53,7 @@ class Problem(NamedTuple):
     @property
     def title(self) -> str:
         """What is computed."""
-        m, n = (self.n, self.m) if ROUTINES[self.routine].adjoint else (self.m, self.n)
+        m, n = (self.n, self.m) if ROUTINES[self.routine].of_adjoint else (self.m, self.n)
         matrix = a_matrix(m, n, np.dtype(self.dtype).name)
         return f"{title_of(self.routine)} of {matrix}"
 
@@ -88,7 +88,7 @@ class Decisions:
     def heading(self) -> str:
         """What is computed, of which tiles, and on what: the heading of pictures."""
         layout, routine = self.layout, ROUTINES[self.routine]
-        m, n = (layout.n, layout.m) if routine.adjoint else (layout.m, layout.n)
+        m, n = (layout.n, layout.m) if routine.of_adjoint else (layout.m, layout.n)
         given = layout.nrhs and not routine.makes
         beside = f" with {counted(layout.nrhs, 'column')} beside it" if given else ""
         kind = "" if self.dtype == np.float64 else f", {self.dtype.name}"

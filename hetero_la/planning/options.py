@@ -11,10 +11,10 @@ from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 
-from hetero_la.checks.names import unknown_name
 from hetero_la.planning.memory import chunk_within
 from hetero_la.scheduler.cluster.sizing import memory_bytes
 from hetero_la.tiles.arrays.displayed import as_html, one_line
+from hetero_la.tiles.arrays.names import unknown_name
 from hetero_la.tiles.kernels.device import PRODUCTS, QR_PANELS, KernelOptions, Products, QRPanel
 from hetero_la.tiles.storage.tile_sizes import TileSizes, sizes_text, tile_sizes
 

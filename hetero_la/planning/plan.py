@@ -369,7 +369,8 @@ def plan_facts(plan: Plan, run: Simulation) -> list[tuple[str, str]]:
     return [
         (
             "tiles:",
-            f"nb = {layout.tiles_text}, {layout.mt} x {layout.nt} tiles, "
+            f"nb = {layout.tiles_text}, {layout.mt} x {layout.nt} tiles"
+            f"{' of its adjoint' * ROUTINES[plan.routine].of_adjoint}, "
             f"{counted(layout.kt, 'step')}{_blocks(layout)}",
         ),
         ("graph:", f"{counted(len(plan.graph), 'task')}, {flops}"),

@@ -14,7 +14,6 @@ from numpy.typing import DTypeLike
 
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.checks.inputs import DTYPES, as_sizes
-from hetero_la.checks.names import unknown_name
 from hetero_la.planning.decisions import Decisions, Problem, arrival_steps, choose_tiles
 from hetero_la.planning.given import Given
 from hetero_la.planning.options import Options, PanelDevice, RunOptions
@@ -36,6 +35,7 @@ from hetero_la.scheduler.placement.workers import (
 )
 from hetero_la.scheduler.program.build import build_programs
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
+from hetero_la.tiles.arrays.names import unknown_name
 from hetero_la.tiles.storage.layout import TileLayout
 
 #: Least steps of a part of a run whose rows are complete before the next one's.

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from hetero_la.algorithms.routines import ROUTINES
-from hetero_la.checks.inputs import DTYPES
-from hetero_la.checks.names import unknown_name
+from hetero_la.checks.inputs import DTYPES, as_sizes
 from hetero_la.configs import available_machines, load_machine
 from hetero_la.planning.options import Options
 from hetero_la.predict.forecast import Forecast
@@ -20,6 +19,7 @@ from hetero_la.scheduler.machine.cluster_model import ClusterModel
 from hetero_la.scheduler.machine.machine_files import read_cluster
 from hetero_la.scheduler.predict.at_scale import simulate_at_scale
 from hetero_la.tiles.arrays.counted import a_matrix, counted, in_bytes
+from hetero_la.tiles.arrays.names import unknown_name
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.tile_sizes import TileSizes, clipped, tile_sizes
 
@@ -111,8 +111,7 @@ def forecast(
     """
     if routine not in FACTORIZATIONS:
         raise ValueError(f"{routine!r} is none of {', '.join(FACTORIZATIONS)}")
-    if not isinstance(shape, tuple | list) or len(shape) != 2:
-        raise ValueError(f"shape must be rows and columns, not {shape!r}")
+    shape = as_sizes(shape, 0)[:2]
     if min(shape) < 1:
         raise ValueError(f"the matrix must have rows and columns, not shape {shape}")
     if np.dtype(dtype).name not in DTYPES:

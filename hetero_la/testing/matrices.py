@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from hetero_la.checks.inputs import DTYPES
-from hetero_la.checks.names import unknown_name
 from hetero_la.testing import kinds_spectral  # noqa: F401  (it registers kinds)
 from hetero_la.testing.kinds import KINDS, KindArguments, with_complex_phases
+from hetero_la.tiles.arrays.names import unknown_name
 
 __all__ = ["generate", "kinds"]
 

@@ -169,7 +169,9 @@ def test_of_many_steps_some_have_arrows_and_the_legend_says_which() -> None:
     lefts = sorted({bar.x for bar in boxes(scene).values()})
     ends = {line.points[-1][0] for line in scene.shapes if isinstance(line, Line) and line.arrow}
     assert ends == set(lefts[::5])
-    assert any("every 5th bar" in text.text for text in scene.shapes if isinstance(text, Text))
+    assert any(
+        "every 5th column of bars" in text.text for text in scene.shapes if isinstance(text, Text)
+    )
 
 
 @pytest.mark.slow

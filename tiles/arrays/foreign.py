@@ -70,9 +70,10 @@ def without_labels(a: Any) -> Any:
     if values.dtype != object:
         return values
     # What pandas makes of columns whose types differ, or whose numbers may be missing: then NaN.
-    dtypes = [a.dtype] if a.ndim == 1 else a.dtypes
+    dtypes = {a.dtype} if a.ndim == 1 else set(a.dtypes)
     real = library == "pandas" and all(getattr(dtype, "kind", "O") in "biuf" for dtype in dtypes)
-    return a.to_numpy(np.float64) if real else values
+    single = all(str(dtype) == "Float32" for dtype in dtypes)
+    return a.to_numpy(np.float32 if single else np.float64) if real else values
 
 
 def kind_of(a: Any) -> ModuleType | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hetero_la.checks.names import unknown_name
+from hetero_la.tiles.arrays.names import unknown_name
 
 Row = dict[str, Any]
 Rows = Sequence[Row]

@@ -15,7 +15,7 @@ from hetero_la.cli.common import values
 from hetero_la.cli.common.output import new_table
 from hetero_la.cli.common.planned import worker_entries
 from hetero_la.cli.common.progress import show_steps
-from hetero_la.io.outputs import require_writable_path
+from hetero_la.io.outputs import require_writable_path, write_text
 from hetero_la.pictures.suffix import require_chart
 from hetero_la.scheduler.cluster.clients import client_at, worker_infos
 from hetero_la.scheduler.machine.identity import HARDWARE, machine_identity
@@ -58,14 +58,15 @@ def add_parser(commands: Any) -> None:
     )  # fmt: skip
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE",
-        help="picture to write: .svg, .png or .pdf; the table goes into an .md file beside it "
+        help="picture to write: .svg, .png or .pdf; the table goes into a file -table.md beside it "
         f"(default: {_PICTURE}, if Matplotlib is there)",
     )  # fmt: skip
 
 
 def bench(args: argparse.Namespace) -> int:
     """Measure, print and write a table, draw a picture; return the exit status."""
-    picture, table = _picture(args), (args.output or _PICTURE).with_suffix(".md")
+    picture, table = _picture(args), args.output or _PICTURE
+    table = table.with_name(f"{table.stem}-table.md")
     require_writable_path(table)
     gpu = gpu_count() > 0
     versions = installed_versions(gpu)
@@ -87,8 +88,9 @@ def bench(args: argparse.Namespace) -> int:
     if picture is not None and rows:
         draw(rows, picture, title)
         args.report.wrote(picture, "that table as a picture")
-    table.write_text(f"{title}\n\n{_markdown(head, cells)}\n", encoding="utf-8")
-    args.report.wrote(table, "that table, to be shared")
+    if rows:
+        write_text(table, f"{title}\n\n{_markdown(head, cells)}\n")
+        args.report.wrote(table, "that table, to be shared")
     return 0
 
 

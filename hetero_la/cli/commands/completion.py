@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from hetero_la.cli.commands.study import ALL
 from hetero_la.cli.common import values
 from hetero_la.configs import available_machines, available_presets
 from hetero_la.studies.common.study import study_names
@@ -33,7 +34,11 @@ def completion(args: argparse.Namespace) -> int:
     """Print the script for a shell; return the exit status."""
     import shtab
 
-    names = {"preset": available_presets(), "machine": available_machines(), "names": study_names()}
+    names = {
+        "preset": available_presets(),
+        "machine": available_machines(),
+        "names": [*study_names(), ALL],
+    }
     for command in args.parser.commands.values():
         for action in command._actions:
             if action.type is Path:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 #: Stands for all studies.
-_ALL = "all"
+ALL = "all"
 _FOLDER = Path("hetero-la-studies")
 
 
@@ -34,7 +34,7 @@ def add_parser(commands: Any) -> None:
         "--quick seconds.",
     )  # fmt: skip
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"studies, or {_ALL} (default: list them)"
+        "names", nargs="*", metavar="NAME", help=f"studies, or {ALL} (default: list them)"
     )
     parser.add_argument("--quick", action="store_true", help="measure few sizes, in seconds")
     parser.add_argument(
@@ -49,7 +49,7 @@ def study(args: argparse.Namespace) -> int:
     One that fails is reported, and the next one runs.
     """
     known = study_names()
-    studies = [load_study(name) for name in (known if _ALL in args.names else args.names or known)]
+    studies = [load_study(name) for name in (known if ALL in args.names else args.names or known)]
     if not args.names:
         args.report.record(studies=[_described(one) for one in studies])
         args.report.show(_list(studies))

@@ -47,6 +47,7 @@ class Output:
     _document: dict[str, Any] = field(default_factory=dict)
     _wrote: list[dict[str, Any]] = field(default_factory=list)
     _warnings: list[str] = field(default_factory=list)
+    _noted: set[str] = field(default_factory=set)
 
     def show(self, *parts: str | Table) -> None:
         """Print lines of text and tables on stdout, unless that gets JSON."""
@@ -71,6 +72,12 @@ class Output:
         """Print a message on stderr, unless `quiet`."""
         if not self.quiet:
             print_message(message, style)
+
+    def note_once(self, message: str) -> None:
+        """Print a message as `note` does, unless it has been printed so: of each run of a sweep."""
+        if message not in self._noted:
+            self._noted.add(message)
+            self.note(message)
 
     def wrote(self, path: Path, what: str) -> None:
         """Say that a file, or a folder of files, was written, its size and what is in it."""

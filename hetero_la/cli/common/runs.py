@@ -82,7 +82,7 @@ def _without_effect(plan: hetero_la.Plan) -> Iterator[tuple[str, tuple[str, ...]
     if not any(worker.has_gpu for worker in plan.workers):
         yield "it is for GPUs, of which none took part", ("qr_panel", "products", "ib")
     if plan.layout.kt <= 1:
-        yield "the matrix is one tile", ("lookahead", "inverse_bound")
+        yield "there is one step only", ("lookahead",)
 
 
 def empty_columns(args: argparse.Namespace) -> list[str]:
@@ -111,7 +111,7 @@ def run_measured(
     for why, names in _without_effect(plan):
         for name in names:
             if options[name] is not None:
-                args.report.note(f"{flag(name)} did nothing: {why}")
+                args.report.note_once(f"{flag(name)} did nothing: {why}")
     if (mixed := result.report.mixed) is not None and mixed.fallback:
         args.report.note(f"--precision mixed: {mixed}")
     row = row_without_result(problem, options, ref)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hetero_la.checks.inputs import DTYPES
-from hetero_la.checks.names import unknown_name
 from hetero_la.cli.common.output import Output
+from hetero_la.tiles.arrays.names import unknown_name
 from hetero_la.tiles.storage.tile_sizes import TileSizes, tile_sizes
 
 #: Maximum length of a list of numbers.
@@ -62,10 +62,12 @@ def sizes(text: str) -> list[int]:
     """
     found: list[int] = []
     for part in text.split(","):
-        start, *rest = (count(number) for number in part.split(":"))
+        if not re.fullmatch(r"\d+(:\d+){0,2}", part):
+            raise argparse.ArgumentTypeError(f"{part!r} is neither a number nor START:STOP:STEP")
+        start, *rest = map(int, part.split(":"))
         stop, step = (*rest, 1)[:2] if rest else (start, 1)
-        if len(rest) > 2 or stop < start or step < 1:
-            raise argparse.ArgumentTypeError(f"{part!r} is not a range START:STOP:STEP that rises")
+        if stop < start or step < 1:
+            raise argparse.ArgumentTypeError(f"{part!r} is not a range that rises")
         if len(found) + (stop - start) // step >= _MOST:
             raise argparse.ArgumentTypeError(f"{text!r} lists more than {_MOST} numbers")
         found += range(start, stop + 1, step)

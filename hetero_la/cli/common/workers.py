@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import hetero_la
-from hetero_la.checks.names import unknown_name
 from hetero_la.cli.common.values import WORKERS, given
 from hetero_la.scheduler.cluster.clients import client_at
+from hetero_la.tiles.arrays.names import unknown_name
 
 
 @contextlib.contextmanager

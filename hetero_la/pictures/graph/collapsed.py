@@ -256,7 +256,7 @@ class _Collapsed:
             f"{figures if self._figures else 'Heights: predicted time'}; "
             f"the highest is {in_seconds(self.longest)}. Line under it: on the critical path."
         )
-        few = f", drawn to every {self.every}th bar" if self.every > 1 else ""
+        few = f", drawn to every {self.every}th column of bars" if self.every > 1 else ""
         legend.note(
             f"Arrows{few}: data for the next step, and panels that travel to other workers."
         )

@@ -17,7 +17,7 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
     "there is no preset 'cluster'; there are laptop, one-gpu"
     """
     known = list(known)
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(str(name), known, n=1)
     rest = f": did you mean {close[0]!r}?" if close else f"; there are {', '.join(known)}"
     return f"there is no {what}{name!r}{rest}"
 
