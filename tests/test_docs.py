@@ -5,9 +5,11 @@ from __future__ import annotations
 import doctest
 import importlib.util
 import inspect
+import json
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -224,6 +226,27 @@ def test_tables_of_performance_are_those_of_its_figures(monkeypatch: pytest.Monk
     assert draw.with_tables(page) == page
     names = {path.stem for path in (draw.HERE / "figures").glob("*.json")}
     assert set(re.findall(r"<!-- (\w+) -->\n\n!", page)) == names
+
+
+@in_checkout
+def test_figures_are_taken_from_a_benchmark_s_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs" / "performance")
+    draw = importlib.import_module("draw")
+    shutil.copytree(draw.HERE / "figures", tmp_path / "figures")
+    before = draw.read("small")
+    rows = [
+        {"where": where, "function": "qr", "n": 50, "who": who, "seconds": seconds}
+        for where in ("device", "host")
+        for who, seconds in (("SciPy", [2e-6, 9e-6, 3e-6]), ("hetero_la", [1e-6, 1e-6, 8e-6]))
+    ]
+    (tmp_path / "here.json").write_text(json.dumps(rows), encoding="utf-8")
+    monkeypatch.setattr(draw, "HERE", tmp_path)
+    draw.take("small", tmp_path / "here.json")
+    for values, value in zip(before["rows"][2]["values"], (1.0, 3.0), strict=True):
+        values[1] = value
+    assert draw.read("small") == before
 
 
 @in_checkout

@@ -1,18 +1,22 @@
 """Draw the charts of docs/performance/index.md, and write its tables, from the figures beside it.
 
-python docs/performance/draw.py
+    python docs/performance/draw.py
+    python benchmarks/crossover.py --orders 2500 3000 3500 4096 --json here.json
+    python docs/performance/draw.py two_cores here.json         # takes these figures first
 
 A file of figures has two lists of values in each row: ours, and a peer's.  Figures are times,
 unless the file says `ours_over_peer`.  Where only ratios are known, the peer's are 1 and the file
-says `relative`: its table shows the ratio alone.  Change a figure there, and run this.
+says `relative`: its table shows the ratio alone.  Figures of other benchmarks are changed there.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 HERE = Path(__file__).parent
@@ -20,11 +24,39 @@ IMAGES = HERE.parent / "images"
 PAGE = HERE / "index.md"
 #: What the README shows, a panel for each.
 SHOWN = ("one_gpu", "several_gpus", "two_cores", "dask_arrays")
+#: What crossovers call some functions.
+FUNCTIONS = {"qr, economic": "qr", "solve, positive definite": "solve positive"}
 
 
 def read(name: str) -> dict[str, Any]:
     """Read a file of figures."""
     return json.loads((HERE / "figures" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def take(name: str, measured: Path) -> None:
+    """Write the medians of a crossover of NumPy arrays into a file of figures."""
+    figures, scale = read(name), {"µs": 1e6, "ms": 1e3}
+    times: dict[tuple[str, int], dict[str, float]] = {}
+    for row in json.loads(measured.read_text(encoding="utf-8")):
+        if row["where"] == "host":
+            contenders = times.setdefault((row["function"], row["n"]), {})
+            contenders[row["who"]] = median(row["seconds"]) * scale[figures["unit"]]
+    for row in figures["rows"]:
+        for at, n in enumerate(figures["orders"]):
+            found = dict(times.get((FUNCTIONS.get(row["what"], row["what"]), n), {}))
+            if len(found) > 1:
+                ours = found.pop("hetero_la")
+                for values, value in zip(row["values"], (ours, min(found.values())), strict=True):
+                    values[at] = float(f"{value:.4g}")
+    path = HERE / "figures" / f"{name}.json"
+    path.write_text(_as_json(figures), encoding="utf-8")
+
+
+def _as_json(figures: dict[str, Any]) -> str:
+    """Return figures as text, with a row on each line."""
+    rows = ",\n".join(f"  {json.dumps(row)}" for row in figures["rows"])
+    head = json.dumps({**figures, "rows": []}, indent=1)
+    return head.replace('"rows": []', f'"rows": [\n{rows}\n ]') + "\n"
 
 
 def ratios(figures: dict[str, Any], row: dict[str, Any]) -> list[float | None]:
@@ -115,6 +147,8 @@ def draw(names: Sequence[str], path: Path) -> None:
 
 def main() -> None:
     """Draw all charts, and write the tables."""
+    if sys.argv[1:]:
+        take(sys.argv[1], Path(sys.argv[2]))
     for path in sorted((HERE / "figures").glob("*.json")):
         draw([path.stem], IMAGES / f"speed_{path.stem}.svg")
     draw(SHOWN, IMAGES / "speed.svg")
