@@ -29,7 +29,7 @@ DASK = (
     "hetero_la.scheduler.recovery.", "hetero_la.scheduler.probe.dask_latency",
     "hetero_la.studies.factorizations.",
 )  # fmt: skip
-#: Files without code.
+#: Files, and functions that read them; any room may import these.
 DATA = "hetero_la.configs"
 #: Folders of the package that are elsewhere in a checkout.
 LINKED = ("scheduler", "studies", "tiles", "configs")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from docutils import nodes
 from sphinx.application import Sphinx
 
-#: The page whose first block is a list: a name and what it is for, on each line.
+#: The page whose first block is a list, which tests read: a name and what it is for, on each line.
 _LIST_PAGE = "explanation/design"
 
 

@@ -11,6 +11,7 @@ says `relative`: its table shows the ratio alone.  Figures of other benchmarks a
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import sys
@@ -35,19 +36,19 @@ def read(name: str) -> dict[str, Any]:
 
 def take(name: str, measured: Path) -> None:
     """Write the medians of a crossover of NumPy arrays into a file of figures."""
-    figures, scale = read(name), {"µs": 1e6, "ms": 1e3}
+    figures = read(name)
+    units = {"µs": 1e6, "ms": 1e3}[figures["unit"]]
     times: dict[tuple[str, int], dict[str, float]] = {}
     for row in json.loads(measured.read_text(encoding="utf-8")):
         if row["where"] == "host":
             contenders = times.setdefault((row["function"], row["n"]), {})
-            contenders[row["who"]] = median(row["seconds"]) * scale[figures["unit"]]
-    for row in figures["rows"]:
-        for at, n in enumerate(figures["orders"]):
-            found = dict(times.get((FUNCTIONS.get(row["what"], row["what"]), n), {}))
-            if len(found) > 1:
-                ours = found.pop("hetero_la")
-                for values, value in zip(row["values"], (ours, min(found.values())), strict=True):
-                    values[at] = float(f"{value:.4g}")
+            contenders[row["who"]] = float(f"{median(row['seconds']) * units:.4g}")
+    for row, (at, n) in itertools.product(figures["rows"], enumerate(figures["orders"])):
+        contenders = times.get((FUNCTIONS.get(row["what"], row["what"]), n), {})
+        if len(contenders) > 1:
+            ours, peers = row["values"]
+            ours[at] = contenders["hetero_la"]
+            peers[at] = min(time for who, time in contenders.items() if who != "hetero_la")
     path = HERE / "figures" / f"{name}.json"
     path.write_text(_as_json(figures), encoding="utf-8")
 

@@ -261,11 +261,10 @@ def _factor(a: Any, overwrite_a: bool, **how: Any) -> tuple[np.ndarray, Any]:
 @on_device_of_arrays
 def sign_of(piv: Any) -> int:
     """Return the sign of the permutation that row interchanges make."""
-    xp = array_module(piv)  # in fewer calls than for a stack
-    return 1 - 2 * (int(xp.count_nonzero(piv != xp.arange(len(piv)))) % 2)
+    return int(_signs(piv))
 
 
 def _signs(piv: Any) -> Any:
-    """Return `sign_of` the row interchanges of each matrix of a stack, where they are."""
-    swaps = (piv != array_module(piv).arange(piv.shape[1])).sum(axis=1)
+    """Return `sign_of` the row interchanges along the last axis, where they are."""
+    swaps = (piv != array_module(piv).arange(piv.shape[-1])).sum(axis=-1)
     return 1 - 2 * (swaps % 2)

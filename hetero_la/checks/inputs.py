@@ -130,9 +130,7 @@ def as_stack(a: Any, *, square: bool = False, finite: bool = False) -> Any:
     fits = a.size and a.dtype.char in _LAPACK_TYPES and (not square or a.shape[1] == a.shape[2])
     if not fits or (finite and not is_finite(a)):
         return None
-    given = a.dtype
-    known = given.isnative and given.char in "fdFD"
-    return a if known else a.astype(lapack_dtype(given, "a"), copy=False)
+    return _cast(a, lapack_dtype(a.dtype, "a"))
 
 
 def require_square(a: Any, name: str) -> None:

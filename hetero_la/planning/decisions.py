@@ -51,10 +51,14 @@ class Problem(NamedTuple):
     dtype: Any
 
     @property
+    def user_shape(self) -> tuple[int, int]:
+        """Shape of the matrix for which the routine is called: this one's, or its adjoint's."""
+        return (self.n, self.m) if ROUTINES[self.routine].of_adjoint else (self.m, self.n)
+
+    @property
     def title(self) -> str:
         """What is computed."""
-        m, n = (self.n, self.m) if ROUTINES[self.routine].of_adjoint else (self.m, self.n)
-        matrix = a_matrix(m, n, np.dtype(self.dtype).name)
+        matrix = a_matrix(*self.user_shape, np.dtype(self.dtype).name)
         return f"{title_of(self.routine)} of {matrix}"
 
 
@@ -87,9 +91,8 @@ class Decisions:
     @property
     def heading(self) -> str:
         """What is computed, of which tiles, and on what: the heading of pictures."""
-        layout, routine = self.layout, ROUTINES[self.routine]
-        m, n = (layout.n, layout.m) if routine.of_adjoint else (layout.m, layout.n)
-        given = layout.nrhs and not routine.makes
+        layout, (m, n) = self.layout, self.problem.user_shape
+        given = layout.nrhs and not ROUTINES[self.routine].makes
         beside = f" with {counted(layout.nrhs, 'column')} beside it" if given else ""
         kind = "" if self.dtype == np.float64 else f", {self.dtype.name}"
         machine = f" of {self.model.name}" if self.model.name else ""

@@ -393,9 +393,8 @@ def predicted_text(plan: Plan, run: Simulation) -> str:
 
 
 def _beside(plan: Plan) -> str:
-    columns = plan.layout.nrhs
-    made = plan.graph.made_columns()
-    what = f"{counted(columns, 'column')} made" if made else counted(columns, "right-hand side")
+    columns, makes = plan.layout.nrhs, ROUTINES[plan.routine].makes
+    what = f"{counted(columns, 'column')} made" if makes else counted(columns, "right-hand side")
     return f" with {what}" if columns else ""
 
 

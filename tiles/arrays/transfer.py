@@ -371,7 +371,7 @@ def linalg_module(a: Any) -> ModuleType:
 
 def column_major_empty(like: Any, shape: tuple[int, ...]) -> Array:
     """Return a new column-major array of the dtype of `like`, on its device."""
-    if not is_device_array(like):
+    if not is_device_array(like):  # of small matrices each call counts
         return np.empty(shape, like.dtype, order="F")
     with on_device_of(like):
         return array_module(like).empty(shape, like.dtype, order="F")

@@ -65,8 +65,8 @@ def add_parser(commands: Any) -> None:
 
 def bench(args: argparse.Namespace) -> int:
     """Measure, print and write a table, draw a picture; return the exit status."""
-    picture, table = _picture(args), args.output or _PICTURE
-    table = table.with_name(f"{table.stem}-table.md")
+    picture, name = _picture(args), args.output or _PICTURE
+    table = name.with_name(f"{name.stem}-table.md")
     require_writable_path(table)
     gpu = gpu_count() > 0
     versions = installed_versions(gpu)
@@ -153,8 +153,7 @@ def _markdown(head: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     | qr | 64 |
     """
     sides = "|".join("---" if name in _LEFT else "--:" for name in head)
-    rows = (f"| {' | '.join(row)} |" for row in (head, *cells))
-    first, *others = rows
+    first, *others = (f"| {' | '.join(row)} |" for row in (head, *cells))
     return "\n".join([first, f"|{sides}|", *others])
 
 

@@ -24,11 +24,12 @@ def _whole_number(least: int) -> Callable[[str], int]:
     """Return a parser of whole numbers of at least `least`."""
 
     def number(text: str) -> int:
+        value: int | None
         try:
             value = int(text)
         except ValueError:
-            value = least - 1
-        if value < least:
+            value = None
+        if value is None or value < least:
             raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
         return value
 

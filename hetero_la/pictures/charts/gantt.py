@@ -212,7 +212,7 @@ class _Chart:
         if len(merged) > self.style.width / finest:
             merged = _dominant(merged, finest)
         for box in merged:
-            wide = max(box.right - box.left, min(finest, _PAGE.finest))
+            wide = max(box.right - box.left, _PAGE.finest)
             self.scene.add(Rect(box.left, y, wide, high, box.colour, tip=box.tip))
 
     def _parts(self, parts: dict[str, float], y: float) -> None:
