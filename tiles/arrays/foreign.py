@@ -64,16 +64,17 @@ def without_labels(a: Any) -> Any:
     library = _library(type(a))
     if library == "xarray" and hasattr(type(a), "data"):
         return a.data  # of NumPy, or another library
-    if library not in _LABELLED:
-        return a
-    values = np.asarray(a)
-    if values.dtype != object:
-        return values
-    # What pandas makes of columns whose types differ, or whose numbers may be missing: then NaN.
+    if library != "pandas":
+        return np.asarray(a) if library in _LABELLED else a
+    # Columns whose types differ, or whose numbers may be missing, become objects: of a frame, that
+    # is seen without its rows.
+    if np.asarray(a.iloc[:0] if a.ndim == 2 else a).dtype != object:
+        return np.asarray(a)
     dtypes = {a.dtype} if a.ndim == 1 else set(a.dtypes)
-    real = library == "pandas" and all(getattr(dtype, "kind", "O") in "biuf" for dtype in dtypes)
+    if not all(getattr(dtype, "kind", "O") in "biuf" for dtype in dtypes):
+        return np.asarray(a)
     single = all(str(dtype) == "Float32" for dtype in dtypes)
-    return a.to_numpy(np.float32 if single else np.float64) if real else values
+    return a.to_numpy(np.float32 if single else np.float64)  # what is missing is NaN
 
 
 def kind_of(a: Any) -> ModuleType | None:
