@@ -44,8 +44,8 @@ from hetero_la.tiles.storage.tile_sizes import TileSizes
 
 #: From how many panels to the next a run's time is estimated, for the length of its windows.
 _STAGES = 8
-#: Dask tasks of each worker in a run over processes: open, meet the others, run, close.
-_TASKS = 4
+#: Dask tasks of each worker in a run over processes: open, meet the others, run.
+_TASKS = 3
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,10 +1,10 @@
 """From the programs of a run to Dask tasks: for those who submit them, and as a Dask graph.
 
 The programs are those of every other executor.  Each worker has a chain of tasks: one that makes
-its shard, one that tells the others how to reach it, its program, in which all workers go on
-together, and one that hands out what was made.  In a graph, which somebody else submits at another
-time, tasks that fill the shard with the columns it owns come before these; there, one worker
-alone does its run in one task, and so do workers of one process.
+its shard, one that tells the others how to reach it, and its program, in which all workers go on
+together and which hands out at its end what was made.  In a graph, which somebody else submits at
+another time, tasks that fill the shard with the columns it owns come before these; there, one
+worker alone does its run in one task, and so do workers of one process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from hetero_la.scheduler.on_dask.run_tasks import (
     begin_run,
     begin_shard,
     block_of,
-    close_shard,
     end_of,
     fill_shard,
     fill_team,
@@ -36,6 +35,7 @@ from hetero_la.scheduler.on_dask.run_tasks import (
     run_at_once,
     run_slice,
     run_team,
+    run_to_end,
     run_whole,
     save_shard,
     values_of,
@@ -104,13 +104,16 @@ def chain_slices(
     chunks = [] if hold is None else hold(begun)
     for program in programs:
         worker, last = program.worker, None
-        for start, stop, step in program.slices():
-            last = add(RUN, worker, start, run_slice, opened[worker], start, stop, begun, last,
+        shard, (*slices, (final, _, _)) = opened[worker], program.slices()
+        for start, stop, step in slices:
+            last = add(RUN, worker, start, run_slice, shard, start, stop, begun, last,
                        chunks if start == 0 else [])  # fmt: skip
-            if step is not None:
-                last = add("save", worker, step, save_shard, opened[worker], step, folder, last)
-                saves[step].append(last)
-        finished.append(add("close", worker, 0, close_shard, opened[worker], last))
+            last = add("save", worker, step, save_shard, shard, step, folder, last)
+            saves[step].append(last)
+        finished.append(
+            add(RUN, worker, final, run_to_end, shard, final, begun, last,
+                chunks if final == 0 else [])
+        )  # fmt: skip
     return finished, saves
 
 

@@ -231,6 +231,15 @@ def run_slice(
                 end.result()
 
 
+def run_to_end(
+    held: HeldShard, start: int, contacts: Sequence[Contact], before: Any,
+    chunks: Sequence[HeldChunk] = (),
+) -> Finished:  # fmt: skip
+    """Dask task: run the last slice of a program, and hand out what the worker has made."""
+    run_slice(held, start, held.length, contacts, before, chunks)
+    return close_shard(held)
+
+
 #: Of runs without Dask's workers, one goes on at a time.
 _without_workers = ProcessLock()
 
@@ -314,8 +323,8 @@ def save_shard(held: HeldShard, step: int, folder: str | None, before: Any) -> S
     return {**saved} if folder is None else write_files(saved, folder, f"{held.attempt}-{step}")
 
 
-def close_shard(held: HeldShard, before: Any) -> Finished:
-    """Dask task: what a worker has made, once it has come to its program's end."""
+def close_shard(held: HeldShard) -> Finished:
+    """Return what a worker has made that has come to its program's end, and give up its shard."""
     try:
         with ending_together(held.group), held.at_work() as (runner, _):
             finished = _finished(runner)

@@ -371,7 +371,7 @@ def a_slow_run(client: Client) -> Iterator[list[BaseException]]:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     deadline = time.monotonic() + 15
-    while not any("close" in str(key) for key in list(client.futures)):
+    while not any("-run-" in str(key) for key in list(client.futures)):
         assert thread.is_alive()
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -385,7 +385,7 @@ def a_slow_run(client: Client) -> Iterator[list[BaseException]]:
 @pytest.mark.exhaustive
 def test_cancelled_futures_end_a_run(processes: Client) -> None:
     with a_slow_run(processes) as errors:
-        keys = [key for key in list(processes.futures) if "close" in str(key)]
+        keys = [key for key in list(processes.futures) if "-run-" in str(key)]
         processes.cancel([Future(key, processes) for key in keys])
     assert isinstance(errors[0], RunAbortedError)
     assert "was cancelled" in str(errors[0])
@@ -468,10 +468,10 @@ def test_no_slice_runs_twice(opened: tuple[HeldShard, int, NDArray]) -> None:
     with pytest.raises(StaleShardError, match="has given away its checkpoint of step 2"):
         save_shard(held, 2, None, None)
     run_slice(held, 9, stop, [], None)
-    finished = close_shard(held, None)
+    finished = close_shard(held)
     assert_close(finished.storage.array, scipy.linalg.lu_factor(a)[0])
     assert finished.values.keys() >= {("ipiv", 0)}
-    for task in (partial(close_shard, held, None), partial(save_shard, held, 2, None, None)):
+    for task in (partial(close_shard, held), partial(save_shard, held, 2, None, None)):
         with pytest.raises(StaleShardError, match="does not hold its shard"):
             task()
 
@@ -484,7 +484,7 @@ def test_an_end_tells_what_has_ended_the_run() -> None:
     assert held.group is not None
     held.group.inbox.abort(ArithmeticError("kernel out of order"))
     with pytest.raises(ArithmeticError, match=r"^kernel out of order$"):
-        close_shard(held, None)
+        close_shard(held)
     assert held.empty
 
 
