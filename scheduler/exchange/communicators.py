@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, InvalidStateError, wait
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -17,7 +19,7 @@ from hetero_la.tiles.kernels.device import CommunicatingDevice, Communicator, De
 
 #: Seconds between looks at whether the other end of a communicator has failed.
 _LOOK_INTERVAL = 0.05
-#: Seconds after which an abort that does not end is left to itself.
+#: Seconds after which aborts that do not end are left to themselves.
 _ABORT_SECONDS = 30.0
 
 _log = logging.getLogger(__name__)
@@ -124,7 +126,7 @@ class CommunicatorMaker:
                 drop_all([known])
             make = functools.partial(device.communicator, name, sends=source == self._worker)
             try:
-                known = self._unless(("problem", pair), make)
+                known = self._opened(make, ("problem", pair))
             except Exception as error:  # whatever NCCL or the network says
                 self._inbox.check()  # where the run has ended, it says nothing of NCCL
                 known, problem = None, str(error)
@@ -142,26 +144,35 @@ class CommunicatorMaker:
         process = self._contacts[worker].process
         return [contact.process for contact in self._contacts[:worker]].count(process)
 
-    def _unless(self, key: Any, make: Callable[[], Communicator]) -> Communicator | None:
-        """Return what `make` returns; or None, if another worker says by `key` that it failed.
+    def _opened(self, make: Callable[[], Communicator], key: Any) -> Communicator | None:
+        """Return a new communicator, or None if the other worker says by `key` that it failed.
 
-        Then `make` may wait for it for ever.
+        Then, and if it is lost, `make` may wait for it for ever, and so may what a GPU has begun.
         """
-        made: Future[Communicator] = Future()
+        opened: Future[Communicator] = Future()
+        made: list[Communicator] = []
 
         def work() -> None:
             try:
-                made.set_result(make())
+                made.append(make())
+                if not opened.cancelled():
+                    made[0].connect()
+                opened.set_result(made[0])
             except BaseException as error:
-                made.set_exception(error)
+                drop_all(made)
+                with contextlib.suppress(InvalidStateError):  # nobody waits any more
+                    opened.set_exception(error)
 
         threading.Thread(target=work, daemon=True).start()
-        while True:
-            self._inbox.check()
-            if wait([made], _LOOK_INTERVAL).done:
-                return made.result()
-            if key in self._inbox and self._inbox.get(key):
-                return None
+        try:
+            while not (key in self._inbox and self._inbox.get(key)):
+                self._inbox.check()
+                if wait([opened], _LOOK_INTERVAL).done:
+                    return opened.result()
+            return None
+        finally:
+            if opened.cancel():
+                drop_all(made)
 
 
 _communicators_lock = ProcessLock()
@@ -191,5 +202,6 @@ def drop_all(communicators: Sequence[Communicator]) -> None:
     aborting = [threading.Thread(target=each.abort, daemon=True) for each in communicators]
     for thread in aborting:
         thread.start()
+    until = time.monotonic() + _ABORT_SECONDS
     for thread in aborting:
-        thread.join(_ABORT_SECONDS)
+        thread.join(max(until - time.monotonic(), 0.0))

@@ -103,17 +103,15 @@ def chain_slices(
     ]
     chunks = [] if hold is None else hold(begun)
     for program in programs:
-        worker, last = program.worker, None
-        shard, (*slices, (final, _, _)) = opened[worker], program.slices()
-        for start, stop, step in slices:
-            last = add(RUN, worker, start, run_slice, shard, start, stop, begun, last,
-                       chunks if start == 0 else [])  # fmt: skip
-            last = add("save", worker, step, save_shard, shard, step, folder, last)
-            saves[step].append(last)
-        finished.append(
-            add(RUN, worker, final, run_to_end, shard, final, begun, last,
-                chunks if final == 0 else [])
-        )  # fmt: skip
+        worker, shard, last = program.worker, opened[program.worker], None
+        for start, stop, step in program.slices():
+            follows = begun, last, chunks if start == 0 else []
+            if step is None:
+                finished.append(add(RUN, worker, start, run_to_end, shard, start, *follows))
+            else:
+                last = add(RUN, worker, start, run_slice, shard, start, stop, *follows)
+                last = add("save", worker, step, save_shard, shard, step, folder, last)
+                saves[step].append(last)
     return finished, saves
 
 

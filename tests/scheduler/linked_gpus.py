@@ -65,12 +65,16 @@ class Pipe:
         self.name, address = name, f"\0{name.hex()}"
         self._waiting: Queue[list[Any] | None] = Queue(ENQUEUED)
         self._over = False
+        self._sends = sends
         if sends:
             self._end = connected(address)
-            threading.Thread(target=self._send_all, daemon=True).start()
         else:
             with Listener(address) as listener:
                 self._end = listener.accept()
+
+    def connect(self) -> None:
+        if self._sends:
+            threading.Thread(target=self._send_all, daemon=True).start()
 
     def _send_all(self) -> None:
         try:

@@ -112,6 +112,14 @@ def test_what_cannot_communicate_exchanges_through_the_host(gpus: Client) -> Non
         check_lu(gpus)
 
 
+def connect_alone(device: linked_gpus.LinkedGpu, inbox: WaitTable) -> None:
+    """Connect to a worker that says no more than that it knows of no communicator."""
+    contacts = [Contact(process, "", "", "", gpu=process) for process in ("first", "second")]
+    maker = CommunicatorMaker(0, device, contacts, inbox, lambda *_, **__: None, lasting=False)
+    inbox.put(("known", (0, 1)), ())
+    maker.connect(0, 1)
+
+
 def test_a_run_that_has_ended_says_nothing_of_nccl(caplog: pytest.LogCaptureFixture) -> None:
     inbox = WaitTable()
 
@@ -120,14 +128,36 @@ def test_a_run_that_has_ended_says_nothing_of_nccl(caplog: pytest.LogCaptureFixt
             inbox.abort(ValueError("a: array must not contain infs or NaNs"))
             raise RuntimeError("unhandled system error")
 
-    contacts = [Contact(process, "", "", "", gpu=process) for process in ("first", "second")]
-    maker = CommunicatorMaker(
-        0, Ending("gpu0"), contacts, inbox, lambda *_, **__: None, lasting=False
-    )
-    inbox.put(("known", (0, 1)), ())
     with pytest.raises(RunAbortedError, match="another worker of this run has failed"):
-        maker.connect(0, 1)
+        connect_alone(Ending("gpu0"), inbox)
     assert not caplog.records
+
+
+@pytest.mark.parametrize("lost_while", ["it is made", "it connects"])
+def test_a_communicator_to_a_lost_worker_is_aborted(lost_while: str) -> None:
+    """Its first message may be on the GPU already, and would wait there for ever."""
+    inbox, connecting, aborted = WaitTable(), threading.Event(), threading.Event()
+
+    class Waiting:
+        def connect(self) -> None:
+            connecting.set()
+            inbox.abort(RunAbortedError("the worker was lost"))
+            aborted.wait(20)
+
+        def abort(self) -> None:
+            aborted.set()
+
+    class Gpu(linked_gpus.LinkedGpu):
+        def communicator(self, name: bytes, *, sends: bool) -> Any:
+            if lost_while == "it is made":
+                inbox.abort(RunAbortedError("the worker was lost"))
+                time.sleep(0.2)  # the run's thread sees it first
+            return Waiting()
+
+    with pytest.raises(RunAbortedError):
+        connect_alone(Gpu("gpu0"), inbox)
+    assert aborted.wait(10)
+    assert connecting.is_set() == (lost_while == "it connects")
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,9 @@ class Communicator(Protocol):
 
     name: CommunicatorName
 
+    def connect(self) -> None:
+        """Reach the other end, which does the same, before anything is sent or received."""
+
     def send(self, arrays: Sequence[Array], ready: Event) -> Event:
         """Send arrays once `ready` has come to pass; return the event of their having left."""
 

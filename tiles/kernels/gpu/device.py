@@ -253,7 +253,7 @@ class GpuDevice:
         return nccl.new_name()
 
     def communicator(self, name: CommunicatorName, *, sends: bool) -> nccl.GpuCommunicator:
-        """Return this end of a communicator, once the other process has made the other end.
+        """Return this end of a communicator, once the other process has begun to make its end.
 
         A receiver waits with one multiprocessor, and so does each sender: what has to run at once
         to end, such as a panel that the other process waits for, must not need these.

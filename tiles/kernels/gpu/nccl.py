@@ -85,10 +85,13 @@ class GpuCommunicator:
             # The blocks of an update that was launched before would all come first.
             self._stream = Stream(non_blocking=True, priority=HIGH_PRIORITY)
             self._word = allocate((1,), "int32", self._stream, copies)
-            # The first message makes the connection; later ones only enqueue.
-            announce = self._comm.send if sends else self._comm.recv
+
+    def connect(self) -> None:
+        """Exchange a first message, which makes the connection: later ones only enqueue."""
+        with self._in_use() as comm:
+            announce = comm.send if self.sends else comm.recv
             announce(*self._buffer(self._word), self._peer, self._stream.ptr)
-            self._stream.synchronize()
+        self._stream.synchronize()
 
     def send(self, arrays: Sequence[Array], ready: Event) -> Event:
         """Send arrays once `ready` has come to pass; return the event of their having left."""
