@@ -160,7 +160,7 @@ def gpu_arrays() -> dict[int, tuple[int, list[str]]]:
     """Arrays on a worker's GPU, without what kernels and communicators keep for later.
 
     That grows with runs, and differs with a worker's place among the others.  The memory's address
-    -> its bytes, and what refers to the array.
+    -> its bytes, and the types of what refers to the array.
     """
     import cupy
 
@@ -173,9 +173,9 @@ def gpu_arrays() -> dict[int, tuple[int, list[str]]]:
     kept += [array for each in _communicators.values() for array in each._packed]  # type: ignore[attr-defined]
     known = {array.data.mem.ptr for array in kept}
     found = {}
-    for array in gc.get_objects():
+    for array in (everything := gc.get_objects()):
         if type(array) is cupy.ndarray and array.size and array.data.mem.ptr not in known:
-            refer = [f"{type(one).__name__} {one!r:.100}" for one in gc.get_referrers(array)[:4]]
+            refer = [type(one).__name__ for one in gc.get_referrers(array) if one is not everything]
             found[int(array.data.mem.ptr)] = int(array.data.mem.size), refer
     return found
 
