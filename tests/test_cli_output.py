@@ -238,6 +238,40 @@ def test_bench_stops_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert now == 3
 
 
+def test_what_is_done_once_is_not_expected_to_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels are loaded at a first call; the next order has eight times the work in each call."""
+    now, loaded = 0.0, False
+
+    def call() -> None:
+        nonlocal now, loaded
+        now += 0.5 if loaded else 30.0
+        loaded = True
+
+    monkeypatch.setattr(measuring.time, "perf_counter", lambda: now)
+    contest = Contest("host", "solve", lambda n: {OURS: call})
+    (row,) = contest.measure(8, series=2)
+    assert row.median == 0.5
+    assert contest.next_seconds == pytest.approx(30.5 + 4 * 8 * 0.5)
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_turns_begin_when_no_thread_computes(monkeypatch: pytest.MonkeyPatch, busy: bool) -> None:
+    now = used = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now, used
+        now += seconds
+        used += seconds * busy
+
+    for name, function in (
+        ("perf_counter", lambda: now), ("process_time", lambda: used), ("sleep", sleep),
+    ):  # fmt: skip
+        monkeypatch.setattr(measuring.time, name, function)
+    measuring.take_turns({"a": int, "b": list}, 3, print, rest=0.1)
+    assert now == pytest.approx(6 * 0.1 if busy else 6 * 0.005, abs=0.01 * 6)
+    assert (now > 0.5) == busy
+
+
 def test_who_fails_or_is_hopeless_is_left_out_later() -> None:
     said: list[str] = []
     calls: list[str] = []

@@ -171,8 +171,8 @@ def test_dask_takes_no_time_for_messages_that_do_not_go_through_it() -> None:
     plan = hetero_la.plan("lu", (400, 400), nb=10, workers=(on("a", 1), on("a", 2)))
     alone, dask = plan._simulated(()).makespan, plan.model.dask
     assert len(plan.traffic.messages) >= 40
-    # Only for a worker's tasks, whatever they send: open, meet the others, run, close.
-    assert plan.predicted_seconds == pytest.approx(alone + dask.start + 3 * dask.hop)
+    # Only for a worker's tasks, whatever they send: open, meet the others, run.
+    assert plan.predicted_seconds == pytest.approx(alone + dask.start + 2 * dask.hop)
 
 
 def test_blocks_of_dask_arrays_take_dask_s_tasks_and_go_to_their_owners() -> None:

@@ -1,4 +1,4 @@
-"""Chart of measurements: seconds over the order, one panel for each function."""
+"""Chart of measurements: times over the order, one panel for each function."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hetero_la.io.outputs import replacing_file
 from hetero_la.pictures.palette import SERIES
 
 _COLUMNS = 4  #: panels side by side
+_NARROW = 50.0  #: between the longest and the shortest time, below which 2 and 5 are marked, too
 
 
 def draw(rows: Sequence[Measured], path: Path, title: str = "") -> None:
@@ -54,6 +55,8 @@ def draw(rows: Sequence[Measured], path: Path, title: str = "") -> None:
 
 def _draw_panel(panel: Any, rows: Sequence[Measured], names: Sequence[str]) -> None:
     """Draw a line for each contender; dashed lines are where the fastest one changes."""
+    from matplotlib.ticker import EngFormatter, LogLocator
+
     lines: dict[str, dict[int, float]] = {}
     for row in rows:
         lines.setdefault(row.who, {})[row.n] = row.median
@@ -72,6 +75,9 @@ def _draw_panel(panel: Any, rows: Sequence[Measured], names: Sequence[str]) -> N
     panel.set_xticks(orders, [str(n) for n in orders])
     panel.minorticks_off()
     panel.set_xlabel("order n", fontsize=8)
-    panel.set_ylabel("seconds", fontsize=8)
+    medians = [row.median for row in rows]
+    narrow = max(medians) < _NARROW * min(medians)
+    panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,)))
+    panel.yaxis.set_major_formatter(EngFormatter("s"))
     panel.tick_params(which="both", labelsize=7)
     panel.grid(alpha=0.3)

@@ -15,9 +15,12 @@ _SHORT = 0.02  #: seconds for which a call is repeated in each series
 _LONG, _HOPELESS = 0.2, 5.0  #: one that takes longer, and so many times the shortest, gives up
 _SERIES = 5
 _ARRAYS = 12  #: of n x n elements that the contenders may need at a time
-#: seconds for which the threads of a BLAS look for more work; they slow those that copy to a GPU
+#: seconds at most for which the threads of a BLAS look for more work; they slow those that copy to
+#: a GPU
 _LOOKING = 0.3
-_CUBED = 8.0  #: times the work from one order to the next, of twice as many columns
+_LOOK_INTERVAL = 0.005
+#: times the entries, and the work, from one order to the next, of twice as many columns
+_SQUARED, _CUBED = 4.0, 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +54,12 @@ class Measured:
 
 
 def take_turns(
-    contenders: Mapping[str, Call], series: int, report: Callable[[str], None], pause: float = 0.0
+    contenders: Mapping[str, Call], series: int, report: Callable[[str], None], rest: float = 0.0
 ) -> dict[str, list[float]]:
     """Measure the seconds of a call, in series in each of which every contender has its turn.
 
-    A contender that fails, as for want of memory, is reported and left out.  Each turn begins after
-    a pause of so many seconds.
+    A contender that fails, as for want of memory, is reported and left out.  Each turn begins when
+    no thread computes any more, or after a `rest` of so many seconds.
 
     Examples
     --------
@@ -77,7 +80,7 @@ def take_turns(
         seconds[name] = []
     for _ in range(series):
         for name in calls:
-            time.sleep(pause)
+            _let_threads_rest(rest)
             began = time.perf_counter()
             for _ in range(calls[name]):
                 contenders[name]()
@@ -85,19 +88,29 @@ def take_turns(
     return seconds
 
 
+def _let_threads_rest(at_most: float) -> None:
+    """Wait until no thread of this process computes, but no longer than so many seconds."""
+    until = time.perf_counter() + at_most
+    while time.perf_counter() < until:
+        used = time.process_time()
+        time.sleep(_LOOK_INTERVAL)
+        if time.process_time() - used < _LOOK_INTERVAL / 2:
+            return
+
+
 class Contest:
     """Measurements of one function, at one order after the other.
 
     Those who fail, or take far longer than the shortest, are left out at the orders that follow.
-    `contenders` returns the contenders for an order; `pause` is as for `take_turns`.
+    `contenders` returns the contenders for an order; `rest` is as for `take_turns`.
     """
 
     def __init__(
         self, where: str, function: str, contenders: Callable[[int], Mapping[str, Call]],
-        report: Callable[[str], None] = lambda said: None, pause: float = 0.0,
+        report: Callable[[str], None] = lambda said: None, rest: float = 0.0,
     ) -> None:  # fmt: skip
         self.where, self.function = where, function
-        self._contenders, self._report, self._pause = contenders, report, pause
+        self._contenders, self._report, self._rest = contenders, report, rest
         self._left_out: set[str] = set()
         self.next_seconds = 0.0  #: what the next order is expected to take, of twice the columns
 
@@ -105,8 +118,9 @@ class Contest:
         """Measure all contenders at an order."""
         began = time.perf_counter()
         all_of_them = self._contenders(n)
+        made = time.perf_counter()
         invited = {who: run for who, run in all_of_them.items() if who not in self._left_out}
-        taken = take_turns(invited, series, self._report, self._pause)
+        taken = take_turns(invited, series, self._report, self._rest)
         rows = [
             Measured(self.where, self.function, n, who, tuple(found))
             for who, found in taken.items()
@@ -114,7 +128,12 @@ class Contest:
         slow = max(_HOPELESS * min((row.median for row in rows), default=0.0), _LONG)
         self._left_out |= {row.who for row in rows if row.median > slow} - {OURS}
         self._left_out |= all_of_them.keys() - taken.keys()
-        self.next_seconds = _CUBED * (time.perf_counter() - began)
+        staying = [row.median for row in rows if row.who not in self._left_out]
+        calls = sum(max(_CUBED * median, _SHORT) for median in staying)
+        computed = sum(max(row.median, _SHORT) for row in rows)
+        # Besides calls there are rests, and what is loaded or compiled at the first one.
+        others = time.perf_counter() - made - series * computed
+        self.next_seconds = _SQUARED * (made - began) + max(others, 0.0) + (series + 2) * calls
         return rows
 
 
@@ -133,8 +152,8 @@ def contest(
         m, b = random_problem(function, n)
         return on_host(function, m, b, gpu) if where == "host" else on_device(function, m, b)
 
-    pause = _LOOKING if gpu and where == "host" else 0.0
-    return Contest(where, function, contenders, report, pause)
+    rest = _LOOKING if gpu and where == "host" else 0.0
+    return Contest(where, function, contenders, report, rest)
 
 
 def measure_for(

@@ -14,6 +14,7 @@ from hetero_la.scheduler.machine.model import LinkModel
 from hetero_la.scheduler.machine.this_machine import current_profile
 from hetero_la.scheduler.placement.workers import calling_thread
 from hetero_la.tiles.kernels.device import DeviceKind
+from hetero_la.tiles.storage.host_copies import DRIVER_BYTES
 
 #: Seconds that a run of tasks on the caller's GPU takes beside its kernels, and for which a call of
 #: cuSOLVER's routine keeps the calling thread: with what is enqueued after it, if it solves.
@@ -24,8 +25,9 @@ _ENQUEUING, _ENQUEUED_COLUMNS = 1e-6, 1024
 _SOLVES = ("solve", "solve_positive", "inverse")
 #: Copies between a GPU and pageable memory by several threads, without a profile.
 _PAGEABLE = LinkModel(3e-4, 15e9)
-#: Those of small arrays, by the driver.
-_SMALL = LinkModel(1.5e-5, 4e9)
+#: Those by the driver, up to `DRIVER_BYTES` (measured: 12.5 to 15 GB/s for 2 to 12 MB), and those
+#: of arrays for which the host is considered.
+_DRIVER, _SMALL = LinkModel(2e-5, 12e9), LinkModel(1.5e-5, 4e9)
 #: Of the singular values of a triangle, in double precision, by LAPACK and cuSOLVER: seconds for
 #: each column, and for each entry.
 _VALUES = {"cpu": (1e-5, 1e-7), "gpu": (2.7e-5, 5.6e-8)}
@@ -67,8 +69,13 @@ def copies_seconds(problem: Problem, results: int) -> float:
     profile = current_profile()
     links: dict[str, Any] = profile.links if profile else {}
     _, m, n, nrhs, dtype = problem
-    there = links.get("pageable_to_gpu", _PAGEABLE).seconds(m * (n + nrhs) * dtype.itemsize)
-    return there + links.get("gpu_to_new", _PAGEABLE).seconds(results * dtype.itemsize)
+    sizes = {"pageable_to_gpu": m * (n + nrhs), "gpu_to_new": results}
+    seconds = 0.0
+    for name, size in sizes.items():
+        nbytes = size * dtype.itemsize
+        link = _DRIVER if nbytes <= DRIVER_BYTES else links.get(name, _PAGEABLE)
+        seconds += link.seconds(nbytes)
+    return seconds
 
 
 def host_call_seconds(problem: Problem, results: int) -> float:

@@ -13,7 +13,7 @@ from hetero_la.tiles.kernels.device import Device, Queue
 from hetero_la.tiles.storage.staging import Staging
 
 #: Bytes up to which the driver's own copy from pageable memory takes no longer than ours.
-_SMALL = 12 << 20
+DRIVER_BYTES = 12 << 20
 _results = ReusedMemory()
 
 
@@ -31,7 +31,7 @@ class HostCopies:
 
     def to_gpu(self, a: np.ndarray) -> Any:
         """Return a copy of an array of one or two dimensions, in the same memory order."""
-        if a.nbytes <= _SMALL:
+        if a.nbytes <= DRIVER_BYTES:
             return small_to_device(a)
         if a.ndim == 1:
             return self.to_gpu(a[:, None])[:, 0]
@@ -43,7 +43,7 @@ class HostCopies:
 
     def to_host(self, a: Any) -> np.ndarray:
         """Return a copy of an array of up to two dimensions, in the same memory order."""
-        small = a.nbytes <= _SMALL
+        small = a.nbytes <= DRIVER_BYTES
         if a.ndim == 1 and not small:
             return self.to_host(a[:, None])[:, 0]
         if a.ndim == 2 and not is_column_major(a) and is_column_major(a.T):
