@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     if not gpu_count():
         print("there is no GPU here", file=sys.stderr)
         return 1
-    print(f"{gpu_descriptions()[0]}, C {args.n} x {args.n}, TFLOP/s")
+    print(f"{gpu_descriptions()[0]}, C {args.n} x {args.n}, Tflop/s")
     print(f"{'dtype':<12}{'k':>6}{'sustained':>11}{'burst':>8}")
     rows = []
     for dtype in args.dtype:

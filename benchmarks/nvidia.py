@@ -167,7 +167,7 @@ def main(argv: list[str] | None = None) -> int:
     ]
     dtypes = dict.fromkeys(case.dtype for case in cases)
     gemm = {dtype: update_rate(GpuDevice(0), dtype).sustained for dtype in dtypes}
-    print("GEMM, TFLOP/s:", ", ".join(f"{name} {rate / 1e12:.1f}" for name, rate in gemm.items()))
+    print("GEMM, Tflop/s:", ", ".join(f"{name} {rate / 1e12:.1f}" for name, rate in gemm.items()))
     print(
         f"{'routine':<9}{'dtype':<11}{'case':<7}{'n':>6}  {'who':<23}{'median s':>9}{'Tflop/s':>8}"
         f"{'x GEMM':>8}{'x peer':>8}{'must':>7}{'Dask':>7}{'residual':>10}"

@@ -82,7 +82,7 @@ def measure(xp: Any, name: str, n: int, args: argparse.Namespace) -> list[dict[s
                "tflops": flops / median / 1e12, "rate over native": ratio}  # fmt: skip
         print(
             f"{name:9} {args.dtype} n = {n:6} {kind:7} {median:8.4f} s "
-            f"{row['tflops']:6.1f} TFLOP/s  {ratio:5.2f} of native's rate",
+            f"{row['tflops']:6.1f} Tflop/s  {ratio:5.2f} of native's rate",
             flush=True,
         )
         rows.append(row)

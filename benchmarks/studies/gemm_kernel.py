@@ -427,13 +427,13 @@ def draw(figure: Any, rows: Rows) -> None:
             panel.plot(where, [row["flop/s"] / 1e12 for row in chosen], label=who, **how)
         labels = [f"{form} {n}" for form, n in sizes]
         panel.set_xticks(range(len(sizes)), labels, rotation=90)
-        finish(panel, f"products in {dtype}", "", "TFLOP/s", logarithmic="y")
+        finish(panel, f"products in {dtype}", "", "Tflop/s", logarithmic="y")
     for panel, dtype in zip(axes[len(types) :], types, strict=False):
         speeds = sorted(row["flop/s"] / 1e12 for row in rows_of(tuning, "tuning", type=dtype))
         panel.plot(range(1, len(speeds) + 1), speeds, **style(0))
         for row in rows_of(rows, "peak", type=dtype):
             panel.axhline(row["flop/s"] / 1e12, color="0.3", lw=1)
-        finish(panel, f"all points, {dtype}; lines: peaks", "point", "TFLOP/s", logarithmic="")
+        finish(panel, f"all points, {dtype}; lines: peaks", "point", "Tflop/s", logarithmic="")
 
 
 STUDY = Study(
