@@ -58,6 +58,7 @@ from tests.scheduler.recovery import (
     set_status,
     shards,
     slow_down,
+    soon,
     wait_for_workers,
 )
 from tests.support import assert_close, problem, random
@@ -329,10 +330,12 @@ def test_a_worker_that_pauses_for_a_while(processes: Client) -> None:
     factors = check_lu(processes)
     assert len(factors.plan.workers) == WORKERS - 1  # a paused worker gets no part
     assert time.perf_counter() - began < 20
-    wait_for_workers(processes, WORKERS)
-    later = threading.Timer(0.3, processes.run, (pause_for, 1.0))
+    assert soon(lambda: len(worker_infos(processes)) == WORKERS)
+    later = threading.Timer(0.1, processes.run, (pause_for, 1.0))
     later.start()
+    began = time.perf_counter()
     factors = check_lu(processes)
+    assert time.perf_counter() - began > 1.0  # its results wait for the workers
     later.join()
     assert factors.timing.losses == ()
 
