@@ -18,7 +18,7 @@ from hetero_la.tiles.storage.host_copies import DRIVER_BYTES
 
 #: Seconds that a run of tasks on the caller's GPU takes beside its kernels, and for which a call of
 #: cuSOLVER's routine keeps the calling thread: with what is enqueued after it, if it solves.
-_GPU_RUN, _GPU_CALL, _GPU_SOLVE = 7e-4, 1.2e-4, 5e-4
+_GPU_RUN, _GPU_CALL, _GPU_SOLVE = 7e-4, 1.2e-4, 1e-3
 #: What the run takes for each of so many columns at most: the kernels of small matrices end sooner
 #: than a slow host enqueues the next ones.
 _ENQUEUING, _ENQUEUED_COLUMNS = 1e-6, 1024

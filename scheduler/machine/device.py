@@ -280,8 +280,8 @@ H200 = DeviceModel(
 def cores(threads: int = 1, *, by_reference: bool = True) -> DeviceModel:
     """Return the nominal model of CPU cores that one BLAS call uses together.
 
-    Products scale with the cores; a panel does not, as its threads synchronize at each
-    column; about 16 cores saturate the memory.
+    Products scale with the cores; panels and diagonal tiles do not, as threads synchronize at
+    columns; about 16 cores saturate the memory.
     """
     served = min(threads, 16)
     return DeviceModel(
@@ -289,6 +289,7 @@ def cores(threads: int = 1, *, by_reference: bool = True) -> DeviceModel:
         gemm_half=CORE.gemm_half * math.sqrt(threads),
         gemm_inner_half=CORE.gemm_inner_half * math.sqrt(threads),
         panel=Chain(CORE.panel.column + 1.7e-6 * (threads - 1), CORE.panel.element),
+        factor_column=CORE.factor_column * threads,
         swap_seconds=CORE.swap_seconds / served,
         bandwidth=CORE.bandwidth * served,
         by_reference=by_reference,
