@@ -90,6 +90,16 @@ def test_factors_of_no_matrix_have_the_shapes_of_others(batch: tuple[int, ...]) 
 # --- two
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("bool", "bool"), ("int8", "int16"), ("int8", "float32"), ("float16", "bool"), ("int32", "F")],
+)
+def test_systems_of_a_stack_have_the_dtype_of_one(first: str, second: str) -> None:
+    a, b = np.tri(4)[None].astype(first), np.ones((1, 4, 2), second)
+    for function in (hetero_la.solve, lambda a, b: hetero_la.lstsq(a, b)[0]):
+        same(function(a, b), function(a[0], b[0])[None])
+
+
 @pytest.mark.parametrize(("dtype", "other"), [("float64", "float64"), ("float32", "complex64")])
 @pytest.mark.parametrize(
     ("first", "second"),

@@ -16,7 +16,7 @@ from hetero_la.api.host_arrays import Work
 from hetero_la.api.qr import pad_with_zero_rows, qr_factor
 from hetero_la.api.stacks import array_function, unless
 from hetero_la.checks.array_types import Eager, Lazy, Numbers
-from hetero_la.checks.inputs import as_stack, as_system, common_dtype, is_writable
+from hetero_la.checks.inputs import as_stack_of_systems, as_system, is_writable
 from hetero_la.checks.warnings import warn
 from hetero_la.execution.destination import source_of
 from hetero_la.execution.execute import execute
@@ -69,13 +69,12 @@ def _lstsq_stack(
     if is_mixed(precision):
         return None
     driver = require_driver(lapack_driver)
-    a, b = as_stack(a, finite=check_finite), as_stack(b, finite=check_finite)
-    if a is None or b is None or a.shape[1] != b.shape[1]:
+    systems = as_stack_of_systems(a, b, finite=check_finite)
+    if systems is None:
         return None
-    dtype = common_dtype(a.dtype, b.dtype)
-    a, b = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
+    a, b = systems
     if is_device_array(a):
-        return _lstsq_on_gpu(a, b, as_cond(cond, dtype), driver, **how)
+        return _lstsq_on_gpu(a, b, as_cond(cond, a.dtype), driver, **how)
     if driver != "gelsd" or not _needs_no_run(a[0], **how) or not is_finite(a):
         return None
     return _lstsq_each(a, b, cond)

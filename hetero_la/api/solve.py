@@ -53,8 +53,8 @@ from hetero_la.checks.array_types import Eager, Numbers, Same
 from hetero_la.checks.inputs import (
     as_matrix,
     as_stack,
+    as_stack_of_systems,
     as_system,
-    common_dtype,
     require_pivoting,
 )
 from hetero_la.checks.warnings import singular_message, warn_ill_conditioned
@@ -129,12 +129,12 @@ def _solve_stack(
     structure = structure_of(assume_a)
     # On a GPU, what is solved tells whether anything is not finite, where all of A is read.
     seen = is_device_array(a) and structure in (Structure.GENERAL, Structure.POSITIVE)
-    a = as_stack(a, square=True, finite=check_finite and not seen)
-    b = as_stack(b, finite=check_finite and not seen)
-    if a is None or b is None or a.shape[1] != b.shape[1] or (transposed and a.dtype.kind == "c"):
+    systems = as_stack_of_systems(a, b, square=True, finite=check_finite and not seen)
+    if systems is None:
         return None
-    dtype = common_dtype(a.dtype, b.dtype)
-    a, b = (part.astype(dtype, copy=False) for part in (a, b))
+    a, b = systems
+    if transposed and a.dtype.kind == "c":
+        return None
     rhs = b[:, :, None] if b.ndim == 2 else b
     if structure is Structure.POSITIVE:
         x = solve_positive_stack(a, rhs, lower, **how)

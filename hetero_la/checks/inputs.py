@@ -133,6 +133,21 @@ def as_stack(a: Any, *, square: bool = False, finite: bool = False) -> Any:
     return _cast(a, lapack_dtype(a.dtype, "a"))
 
 
+def as_stack_of_systems(
+    a: Any, b: Any, *, square: bool = False, finite: bool = False
+) -> tuple[Any, Any] | None:
+    """Convert stacks of matrices and of right-hand sides as `as_system` does each; or return None.
+
+    None says that one system does not pass.
+    """
+    given = a.dtype, b.dtype
+    a, b = as_stack(a, square=square, finite=finite), as_stack(b, finite=finite)
+    if a is None or b is None or a.shape[1] != b.shape[1]:
+        return None
+    dtype = common_dtype(*given)
+    return _cast(a, dtype), _cast(b, dtype)
+
+
 def require_square(a: Any, name: str) -> None:
     """Raise ValueError, with SciPy's message, unless `a` is a square matrix."""
     if a.shape[0] != a.shape[1]:
