@@ -32,6 +32,8 @@ from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 from hetero_la.tiles.arrays.transfer import gpu_count, pinned_empty
 from hetero_la.tiles.kernels.cpu.device import VirtualGpu
 from hetero_la.tiles.storage.shard import ArrayStorage
+from tests.dask_support import chunked
+from tests.support import assert_close
 
 N, NB = 600, 30
 #: Bytes: of the matrix there are 2.88 MB.
@@ -172,6 +174,18 @@ def test_tiles_are_made_smaller_where_they_would_not_fit() -> None:
 def test_all_columns_are_in_memory_where_they_fit() -> None:
     assert hetero_la.plan("qr", (300, 300), memory="1 GB").groups is None
     assert hetero_la.plan("qr", (300, 300)).groups is None
+
+
+@pytest.mark.parametrize("workers", [{"cpus": 1}, {"virtual_gpus": 1}, {"virtual_gpus": 2}])
+def test_a_dask_array_is_in_memory_as_a_whole(workers: dict[str, int]) -> None:
+    a = random(200, 200)
+    said = "needs [0-9,]+ bytes on a worker, where memory allows 160,000: a Dask array"
+    with hetero_la.Cluster(**{"cpus": 0, "gpus": 0, **workers}) as cluster:
+        for client in (cluster, None):
+            with pytest.raises(InsufficientMemoryError, match=said):
+                hetero_la.lu_factor(chunked(a, 50), nb=20, memory=160_000, client=client)
+            lu, _ = hetero_la.lu_factor(chunked(a, 50), nb=20, memory=1_000_000, client=client)
+            assert_close(lu.compute(), scipy.linalg.lu_factor(a)[0])
 
 
 def test_predictions_know_what_travels() -> None:

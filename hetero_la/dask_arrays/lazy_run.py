@@ -287,7 +287,7 @@ def _plan(
     small = quick_estimate(problem, chosen, caller) < INLINE_LIMIT[caller.kind]
     if running is None or (explicit is None and small):
         workers = (caller,) if small or on_gpu(a) else _threads(caller)
-        return make_plan(problem, chosen, workers)
+        return make_plan(problem, chosen, workers, Given(blocks=blocks))
     workers = tuple(worker_infos(running))
     if not workers:
         raise DeviceUnavailableError("the cluster has no workers")

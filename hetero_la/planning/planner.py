@@ -19,7 +19,7 @@ from hetero_la.planning.given import Given
 from hetero_la.planning.options import Options, PanelDevice, RunOptions
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planned_graph import PlannedGraph
-from hetero_la.planning.streaming import needs_streaming, shard_widths
+from hetero_la.planning.streaming import needs_streaming, require_streaming, shard_widths
 from hetero_la.planning.teams import assign_roles, choose_team, sharing_memory
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.machine.profile import Profile
@@ -181,6 +181,7 @@ def _cached_plan(
         # Panels stay where their columns are, and columns with workers of one kind.
         options = replace(options, panel=PanelDevice(owners[0].kind))
         return _cached_plan(problem, options, workers, given, checked, profile)
+    require_streaming(whole, limit, given)
     return _streamed(decided, limit, together)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 from functools import partial
 
+from hetero_la.planning.given import Given
 from hetero_la.planning.memory import require_room
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.placement.workers import over_processes
@@ -33,9 +34,8 @@ def shard_widths(plan: Plan, limit: int) -> list[int]:
     Raises
     ------
     InsufficientMemoryError
-        If there is no room for one tile column and its buffers, or the run cannot be streamed.
+        If there is no room for one tile column and its buffers.
     """
-    _require_streaming(plan, limit)
     widest, widths = max(plan.layout.column_widths), []
     for program, most in zip(plan.programs, _limits(plan, limit), strict=True):
         shape, device = (plan.layout.m, plan.layout.n), plan.workers[program.worker].device
@@ -61,16 +61,20 @@ def _bytes(plan: Plan, program: Program, width: int) -> int:
     return columns + plan.received_bytes(program) + plan.work_bytes(program, width)
 
 
-def _require_streaming(plan: Plan, limit: int) -> None:
+def require_streaming(plan: Plan, limit: int, given: Given) -> None:
+    """Raise InsufficientMemoryError if a run needs all columns in memory."""
     why = ""
-    if over_processes(plan.workers):
+    if given.blocks:
+        why = "a Dask array is factored with all columns in memory"
+    elif over_processes(plan.workers):
         why = "workers of one process stream columns, not those of several"
     elif plan.checked:
         why = "what follows needs the matrix beside its factors"
     elif plan.panel_worker is not None:
         why = "panel='cpu' needs all columns in memory"
     if why:
-        needed = max(plan.bytes_needed())
+        limits = _limits(plan, limit)
+        needed, most = max(zip(plan.bytes_needed(), limits, strict=True), key=lambda n: n[0] - n[1])
         raise InsufficientMemoryError(
-            f"{plan.title} needs {needed:,} bytes on a worker, where memory allows {limit:,}: {why}"
+            f"{plan.title} needs {needed:,} bytes on a worker, where memory allows {most:,}: {why}"
         )
