@@ -519,10 +519,11 @@ def test_lu_on_a_cluster_is_scipy_s(
 
 @pytest.mark.parametrize("panel", ["cpu", "gpu"])
 @pytest.mark.parametrize("lookahead", [0, 1, 2])
+@pytest.mark.parametrize("nb", [1, 8])
 def test_lu_in_two_levels_is_scipy_s(
-    xp: ModuleType, cluster: Cluster, lookahead: int, panel: str
+    xp: ModuleType, cluster: Cluster, nb: int, lookahead: int, panel: str
 ) -> None:
-    options = {"nb": 8, "coarse": 24, "lookahead": lookahead}
+    options = {"nb": nb, "coarse": 3 * nb, "lookahead": lookahead}
     for (m, n), dtype in ON_CLUSTERS:
         a = random(m, n, dtype)
         given = xp.asarray(a)

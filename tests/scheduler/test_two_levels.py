@@ -151,6 +151,13 @@ def test_threads_and_virtual_gpus() -> None:
                     factored(random(240), cluster, lookahead=lookahead, panel=panel)
 
 
+@pytest.mark.parametrize("dtype", "fdFD")
+def test_tiles_of_one_column(dtype: str) -> None:
+    """Of which NumPy does not know the order in memory."""
+    a = random(21, dtype=dtype)
+    assert lu_ratio(a, *hetero_la.lu_factor(a, nb=1, coarse=3)) < 1
+
+
 def test_a_singular_matrix_has_lapack_s_info() -> None:
     a = np.ones((48, 48))
     with pytest.warns(scipy.linalg.LinAlgWarning, match="exactly zero"):

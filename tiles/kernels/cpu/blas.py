@@ -144,7 +144,8 @@ def side_by_side(parts: Sequence[Array]) -> Array | None:
             return None
         stop += part.shape[1] * part.strides[1]
     width = sum(part.shape[1] for part in parts)
-    return np.lib.stride_tricks.as_strided(first, (len(first), width))
+    # By default, strides of a single column would be taken for those of a row-major array.
+    return np.lib.stride_tricks.as_strided(first, (len(first), width), first.strides)
 
 
 @implements("trmm", "cpu", letters=b"LLNU")
