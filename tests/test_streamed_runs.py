@@ -188,6 +188,17 @@ def test_a_dask_array_is_in_memory_as_a_whole(workers: dict[str, int]) -> None:
             assert_close(lu.compute(), scipy.linalg.lu_factor(a)[0])
 
 
+@pytest.mark.parametrize("nb", [2, 4, 8])
+def test_columns_in_turn_have_one_level(nb: int) -> None:
+    a, b = random(61, 61), random(61, 3)
+    options: dict[str, Any] = {"nb": nb, "coarse": 2 * nb, "memory": 32_000}
+    factors = hetero_la.lu_factor(a, **options)
+    assert factors.plan.programs[0].streamed
+    assert factors.plan.layout.per_block == 1
+    assert lu_ratio(a, *factors) < 1
+    assert solve_ratio(a, hetero_la.solve(a, b, **options), b) < 1
+
+
 def test_predictions_know_what_travels() -> None:
     here = {"host": platform.node(), "pid": os.getpid()}
     gpu = (WorkerInfo("gpu0", "gpu", "inproc://0", device=0, **here),)

@@ -223,7 +223,9 @@ def choose_tiles(
     # A sequence of sizes determines the last tile itself.
     merges = owners[0].kind == "gpu" and isinstance(nb, int)
     tail = ROUTINES[routine].gpu_tail if merges else 1
-    coarse = options.coarse or (tuned.coarse if tuned and options.nb is None else None)
+    coarse = options.coarse
+    if tuned and options.nb is None and options.order == "right":
+        coarse = coarse or tuned.coarse
     if coarse and not ROUTINES[routine].two_levels:
         raise ValueError(f"coarse is for LU with partial pivoting, and not for {routine}")
     panels = coarse // nb if coarse and isinstance(nb, int) else 1

@@ -72,8 +72,8 @@ class Options:
     coarse : int or None, optional
         Two-level blocking of LU with partial pivoting: up to half of the steps, panels of `nb`
         columns are factored in blocks of `coarse` columns, a multiple of `nb`, and the columns
-        beyond a block get one update with all of its panels; look-ahead counts blocks.  None: an
-        update with each panel.
+        beyond a block get one update with all of its panels; look-ahead counts blocks.  None, and
+        where only some columns are in memory at a time: an update with each panel.
     ib : int or None, optional
         Inner blocking of a panel on a GPU: columns that its fused kernel factors at once.
     lookahead : int or None, optional
@@ -167,6 +167,8 @@ class Options:
         if self.coarse is None:
             return
         _check_integer("coarse", self.coarse, 1, "a positive integer")
+        if self.order == "left":
+            raise ValueError("coarse is for the right-looking order, not for order='left'")
         if not isinstance(self.nb, int) or self.coarse % self.nb:
             nb = None if self.sizes is None else sizes_text(self.sizes)
             raise ValueError(

@@ -219,13 +219,14 @@ def require_one_worker(workers: Sequence[WorkerInfo]) -> None:
 
 def _streamed_layouts(decided: Decisions) -> Iterator[TileLayout]:
     """Yield layouts of a run with some columns in memory, with smaller and smaller tiles."""
-    # The rows of parts are complete when left swaps, which come last here, have been done to them.
-    layout = replace(decided.layout, parts=1, tail=1)
+    # The rows of parts are complete when left swaps, which come last here, have been done to them;
+    # in two levels, they would have to be done at the end of each block.
+    layout = replace(decided.layout, parts=1, tail=1, per_block=1)
     yield layout
     nb = max(layout.column_widths, default=0)
     while decided.options.nb is None and nb > _LEAST_NB:
         nb = max(nb // 2, _LEAST_NB)
-        yield replace(layout, nb=nb, per_block=1)
+        yield replace(layout, nb=nb)
 
 
 @functools.lru_cache(maxsize=16)

@@ -176,6 +176,7 @@ def test_a_singular_matrix_has_lapack_s_info() -> None:
         ({"nb": "2x8+4", "coarse": 16}, r"coarse=16 and nb=2x8\+4"),
         ({"nb": 8, "coarse": 0}, "coarse must be a positive integer or None, not 0"),
         ({"nb": 8, "coarse": 16.0}, "coarse must be a positive integer or None, not 16.0"),
+        ({"nb": 8, "coarse": 16, "order": "left"}, "coarse is for the right-looking order"),
     ],
 )
 def test_bad_widths(options: dict[str, object], message: str) -> None:
