@@ -151,8 +151,10 @@ def _cached_plan(
     def tiles(owners: tuple[WorkerInfo, ...]) -> tuple[TileLayout, int]:
         travels = given.on_host and owners[0].kind == "gpu"
         layout, depth = choose_tiles(problem, options, owners, profile, travels)
-        # On the host's cores, swaps in parts cost more than the way of the result to the host.
-        early = travels and not checked and all(owner.kind == "gpu" for owner in owners)
+        # On the host's cores, swaps in parts cost more than the way of the result to the host; and
+        # a checkpoint would have to wait for those that its part of a column gets later.
+        early = travels and not checked and options.checkpoint is None
+        early = early and all(owner.kind == "gpu" for owner in owners)
         parts = max(min(routine.parts, layout.kt // _STEPS_OF_A_PART), 1) if early else 1
         return replace(layout, parts=parts), depth
 

@@ -22,6 +22,10 @@ from scipy.linalg import LinAlgWarning
 import hetero_la
 from hetero_la.algorithms.routines import ROUTINES, title_of
 from hetero_la.dask_arrays import lazy_run
+from hetero_la.planning.decisions import Problem
+from hetero_la.planning.given import Given
+from hetero_la.planning.options import Options
+from hetero_la.planning.planner import make_plan
 from hetero_la.scheduler.cluster.clients import worker_infos
 from hetero_la.scheduler.cluster.cluster import Cluster
 from hetero_la.scheduler.cluster.placement_plugin import (
@@ -253,6 +257,23 @@ def test_programs_are_cut_behind_checkpoints() -> None:
             last = program.instructions[stop - 1]
             assert isinstance(last, SaveRegion)
             assert last.step == step
+
+
+@pytest.mark.parametrize("lookahead", [None, 2, 3])
+@pytest.mark.parametrize("checkpoint", [1, 3])
+def test_gpus_that_send_results_early_can_be_cut(checkpoint: int, lookahead: int | None) -> None:
+    gpus = tuple(
+        WorkerInfo(f"gpu{i}", "gpu", device=i, pid=i + 1, address=f"tcp://host:{i}", host="host")
+        for i in range(2)
+    )
+    problem = Problem("lu", 249, 175, 0, np.dtype("float32"))
+    options = Options(nb=10, checkpoint=checkpoint, lookahead=lookahead)
+    plan = make_plan(problem, options, gpus, Given(on_host=True))
+    for program in plan.programs:
+        *steps, last = [step for *_, step in program.slices()]
+        assert len(steps) > 2
+        assert steps == [checkpoint * (place + 1) for place in range(len(steps))]
+        assert last is None
 
 
 def test_checkpoints_that_are_complete_in_another_order_cannot_be_cut() -> None:
