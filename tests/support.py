@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 from _pytest.mark.structures import ParameterSet
+from hypothesis import HealthCheck, Phase, settings
 from numpy.typing import DTypeLike, NDArray
 
 from hetero_la.algorithms.routines import ROUTINES
@@ -46,6 +47,11 @@ from hetero_la.tiles.kernels.device import Device, KernelOptions, Queue
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import ArrayStorage, local_width
 
+#: How hypothesis makes up calls: the same ones each time, unless a test says otherwise.
+FUZZ = settings(
+    derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate, Phase.shrink],
+)  # fmt: skip
 DTYPES = ("float32", "float64", "complex64", "complex128")
 #: How far two correct factorizations of a small random matrix may be apart.
 CLOSE = {"float32": 2e-3, "float64": 1e-10, "complex64": 2e-3, "complex128": 1e-10}

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import scipy
 import scipy.linalg
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.linalg import LinAlgError
 from numpy.typing import NDArray
@@ -27,12 +27,9 @@ import hetero_la
 from hetero_la import Cluster
 from hetero_la.api.structure import SOLVE_NAMES, Structure, structure_of
 from tests.fuzz_calls import CALLS, LAPACK_TYPES, Array, Call
-from tests.support import LIMIT
+from tests.support import FUZZ, LIMIT
 
-FEW = settings(
-    max_examples=40, derandomize=True, deadline=None, database=None,
-    suppress_health_check=list(HealthCheck), phases=[Phase.generate, Phase.shrink],
-)  # fmt: skip
+FEW = settings(FUZZ, max_examples=40)
 pytestmark = pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
 #: In which type SciPy works, where that is another one.
 CAST = {**dict.fromkeys("?bhBHe", "f"), **dict.fromkeys("ilqg", "d"), "G": "D"}

@@ -11,7 +11,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -24,12 +24,9 @@ from hetero_la.testing.residuals import (
     solve_ratio,
 )
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
-from tests.support import DTYPES, positive, random
+from tests.support import DTYPES, FUZZ, positive, random
 
-FEW = settings(
-    max_examples=60, derandomize=True, deadline=None, database=None,
-    suppress_health_check=list(HealthCheck), phases=[Phase.generate, Phase.shrink],
-)  # fmt: skip
+FEW = settings(FUZZ, max_examples=60)
 MANY = settings(FEW, max_examples=2000, derandomize=False)
 #: What is refused, as options do not go together.
 REFUSED = "order='left' is for|coarse is for|checkpoint needs panels|panel='cpu' needs a CPU"

@@ -127,10 +127,13 @@ def as_matrix(a: Any, name: str = "a", *, square: bool = False, finite: bool = F
 
 def as_stack(a: Any, *, square: bool = False, finite: bool = False) -> Any:
     """Convert a stack of matrices as `as_matrix` does each; return None if one does not pass."""
+    return _cast(a, lapack_dtype(a.dtype, "a")) if _passes(a, square, finite) else None
+
+
+def _passes(a: Any, square: bool, finite: bool) -> bool:
+    """Return whether a stack holds something of a type that LAPACK takes, and what is asked for."""
     fits = a.size and a.dtype.char in _LAPACK_TYPES and (not square or a.shape[1] == a.shape[2])
-    if not fits or (finite and not is_finite(a)):
-        return None
-    return _cast(a, lapack_dtype(a.dtype, "a"))
+    return bool(fits and (not finite or is_finite(a)))
 
 
 def as_stack_of_systems(
@@ -140,11 +143,9 @@ def as_stack_of_systems(
 
     None says that one system does not pass.
     """
-    given = a.dtype, b.dtype
-    a, b = as_stack(a, square=square, finite=finite), as_stack(b, finite=finite)
-    if a is None or b is None or a.shape[1] != b.shape[1]:
+    if a.shape[1] != b.shape[1] or not _passes(a, square, finite) or not _passes(b, False, finite):
         return None
-    dtype = common_dtype(*given)
+    dtype = common_dtype(a.dtype, b.dtype)
     return _cast(a, dtype), _cast(b, dtype)
 
 

@@ -198,6 +198,11 @@ def find_tuning(
     return min(fitting, key=lambda tuning: (distance(tuning), tuning.seconds), default=None)
 
 
+def saved_every(options: Options, workers: Sequence[WorkerInfo]) -> int | None:
+    """Return after how many steps a run is saved; None if all its workers are in this process."""
+    return options.checkpoint if over_processes(workers) else None
+
+
 def choose_tiles(
     problem: Problem,
     options: Options,
@@ -224,8 +229,8 @@ def choose_tiles(
     merges = owners[0].kind == "gpu" and isinstance(nb, int)
     tail = ROUTINES[routine].gpu_tail if merges else 1
     coarse = options.coarse
-    if tuned and options.nb is None and options.order == "right":
-        coarse = coarse or tuned.coarse
+    if tuned and options.nb is None and options.order == "right":  # then it is None
+        coarse = tuned.coarse
     if coarse and not ROUTINES[routine].two_levels:
         raise ValueError(f"coarse is for LU with partial pivoting, and not for {routine}")
     panels = coarse // nb if coarse and isinstance(nb, int) else 1

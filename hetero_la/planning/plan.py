@@ -14,7 +14,7 @@ import numpy as np
 from hetero_la.algorithms.routines import ROUTINES, title_of
 from hetero_la.pictures.graph.files import draw, require_suffix
 from hetero_la.pictures.runs.recording import Recording, predicted_traces
-from hetero_la.planning.decisions import Decisions
+from hetero_la.planning.decisions import Decisions, saved_every
 from hetero_la.planning.memory import CHUNKS, kernel_elements, parts_elements
 from hetero_la.planning.planned_graph import PlannedGraph
 from hetero_la.planning.routes import (
@@ -463,10 +463,11 @@ def _streams(plan: Plan, run: Simulation) -> list[tuple[str, str]]:
 
 
 def _checkpoints(plan: Plan) -> list[tuple[str, str]]:
-    if plan.options.checkpoint is None or not over_processes(plan.workers):
+    interval = saved_every(plan.options, plan.workers)
+    if interval is None:
         return []
     where = plan.options.checkpoint_folder or "the client's memory"
-    return [("checkpoints:", f"every {counted(plan.options.checkpoint, 'step')}, in {where}")]
+    return [("checkpoints:", f"every {counted(interval, 'step')}, in {where}")]
 
 
 def _model(plan: Plan) -> str:

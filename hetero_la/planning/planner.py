@@ -14,7 +14,13 @@ from numpy.typing import DTypeLike
 
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.checks.inputs import DTYPES, as_sizes
-from hetero_la.planning.decisions import Decisions, Problem, arrival_steps, choose_tiles
+from hetero_la.planning.decisions import (
+    Decisions,
+    Problem,
+    arrival_steps,
+    choose_tiles,
+    saved_every,
+)
 from hetero_la.planning.given import Given
 from hetero_la.planning.options import Options, PanelDevice, RunOptions
 from hetero_la.planning.plan import Plan
@@ -153,8 +159,8 @@ def _cached_plan(
         layout, depth = choose_tiles(problem, options, owners, profile, travels)
         # On the host's cores, swaps in parts cost more than the way of the result to the host; and
         # a checkpoint would have to wait for those that its part of a column gets later.
-        early = travels and not checked and options.checkpoint is None
-        early = early and all(owner.kind == "gpu" for owner in owners)
+        gpus = all(owner.kind == "gpu" for owner in owners)
+        early = travels and gpus and not checked and saved_every(options, owners) is None
         parts = max(min(routine.parts, layout.kt // _STEPS_OF_A_PART), 1) if early else 1
         return replace(layout, parts=parts), depth
 
@@ -333,11 +339,12 @@ def _changed(plan: Plan, **changes: Any) -> Decisions:
 
 def _checkpoints(graph: TaskGraph, options: Options, team: tuple[WorkerInfo, ...]) -> Sequence[int]:
     """Return the steps before which to save; none if all workers are threads of this process."""
-    if options.checkpoint is None or not graph.blocks or not over_processes(team):
+    interval = saved_every(options, team)
+    if interval is None or not graph.blocks:
         return ()
     steps = [block.step for block in graph.blocks]
     first, block = min(steps), graph.layout.block
-    every = range(options.checkpoint, max(steps) + 1, options.checkpoint)
+    every = range(interval, max(steps) + 1, interval)
     # Inside a block its panels run ahead of columns whose state before it is still to be saved.
     return sorted(begin for begin in {block(step)[0] for step in every} if begin > first)
 

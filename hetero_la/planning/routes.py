@@ -69,13 +69,13 @@ def copies_seconds(problem: Problem, results: int) -> float:
     profile = current_profile()
     links: dict[str, Any] = profile.links if profile else {}
     _, m, n, nrhs, dtype = problem
-    sizes = {"pageable_to_gpu": m * (n + nrhs), "gpu_to_new": results}
-    seconds = 0.0
-    for name, size in sizes.items():
-        nbytes = size * dtype.itemsize
-        link = _DRIVER if nbytes <= DRIVER_BYTES else links.get(name, _PAGEABLE)
-        seconds += link.seconds(nbytes)
-    return seconds
+
+    def seconds(link: str, elements: int) -> float:
+        nbytes = elements * dtype.itemsize
+        known = _DRIVER if nbytes <= DRIVER_BYTES else links.get(link, _PAGEABLE)
+        return float(known.seconds(nbytes))
+
+    return seconds("pageable_to_gpu", m * (n + nrhs)) + seconds("gpu_to_new", results)
 
 
 def host_call_seconds(problem: Problem, results: int) -> float:

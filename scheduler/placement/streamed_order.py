@@ -37,6 +37,7 @@ class StreamedOrder(Order):
     """
 
     def __init__(self, graph: TaskGraph, depth: int, groups: ColumnGroups) -> None:
+        assert not graph.layout.blocked, "columns in turn have one level"
         super().__init__(graph, depth)
         self.groups = groups
         self._span = depth + max((block.step for block in graph.blocks), default=0) + 2

@@ -331,7 +331,8 @@ def test_a_worker_that_pauses_for_a_while(processes: Client) -> None:
     assert len(factors.plan.workers) == WORKERS - 1  # a paused worker gets no part
     assert time.perf_counter() - began < 20
     assert soon(lambda: len(worker_infos(processes)) == WORKERS)
-    later = threading.Timer(0.1, processes.run, (pause_for, 1.0))
+    processes.run(slow_down, 0.02)  # the pause falls into the run, on slow machines as well
+    later = threading.Timer(0.3, processes.run, (pause_for, 1.0))
     later.start()
     began = time.perf_counter()
     factors = check_lu(processes)

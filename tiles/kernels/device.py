@@ -190,4 +190,4 @@ class CommunicatingDevice(Device, Protocol):
         """Return the name of a new communicator."""
 
     def communicator(self, name: CommunicatorName, *, sends: bool) -> Communicator:
-        """Return this end of a communicator, once the other process has made the other end."""
+        """Return this end of a communicator, once the other process has begun to make its end."""
