@@ -133,6 +133,7 @@ def test_tune_lists_the_best_first(capfd: pytest.CaptureFixture[str]) -> None:
     [("qr --random 9 --qr-panel cholesky", "--qr-panel did nothing: it is for GPUs, of which none"),
      ("lu --random 9 --ib 8", "--ib did nothing: it is for GPUs, of which none took part"),
      ("lu --random 9 --lookahead 3", "--lookahead did nothing: there is one step only"),
+     ("lu --random 61 --nb 4 --coarse 8 --memory 32000", "--coarse did nothing: only some columns"),
      ("lu --random 9 --lookahead 3 --nb 4", ""),
      ("solve --random 9 --nb 9 --inverse-bound 1", "")],
 )  # fmt: skip

@@ -83,6 +83,8 @@ def _without_effect(plan: hetero_la.Plan) -> Iterator[tuple[str, tuple[str, ...]
         yield "it is for GPUs, of which none took part", ("qr_panel", "products", "ib")
     if plan.layout.kt <= 1:
         yield "there is one step only", ("lookahead",)
+    if plan.groups is not None:
+        yield "only some columns were in memory at a time", ("coarse",)
 
 
 def empty_columns(args: argparse.Namespace) -> list[str]:
