@@ -59,8 +59,12 @@ from hetero_la.mixed.prediction import (
     with_lower_products,
 )
 from hetero_la.mixed.systems import require_gain, solve_mixed
-from hetero_la.numerics.conditioning import hermitian_norm1, reciprocal_condition
-from hetero_la.numerics.refinement import is_accurate
+from hetero_la.numerics.conditioning import (
+    enqueued_norm1,
+    hermitian_norm1,
+    reciprocal_condition,
+)
+from hetero_la.numerics.refinement import is_small, solution_error
 from hetero_la.numerics.triangles import (
     complete_from_triangle,
     solve_with_cholesky,
@@ -731,18 +735,19 @@ def _solve_on_device(a: Any, b: Any, **how: Any) -> Solution:
 
     What is not read is enqueued before the first wait, which is for `info`.
     """
-    anorm, result = hermitian_norm1(a), execute("cholesky", a, **how)
+    anorm, result = enqueued_norm1(a, hermitian=True), execute("cholesky", a, **how)
     if b.size:
         factor = result.substitution("cholesky")
         x = factor.solve(b)
         _ = factor.inverse_norm
+        error = solution_error(a, anorm, b, x, hermitian=True)
     if result.info:
         raise LinAlgError(not_positive_message(result.info))
     if not b.size:
         return Solution(b, result.report, lambda: {"judged": 0})
     rcond = reciprocal_condition(anorm, factor, x, None, hermitian=True)
     warn_ill_conditioned(rcond, a.dtype)
-    fast = is_accurate(a, anorm, b, x, hermitian=True)
+    fast, anorm = is_small(error, a.dtype), float(anorm)
     if not fast:
         x = solve_with_cholesky(result.factors, b, lower=True)
     return Solution(x, result.report, partial(_judge, result, a, anorm, rcond, x, b, fast))

@@ -71,6 +71,7 @@ from hetero_la.mixed.precision import is_mixed, require_lower
 from hetero_la.mixed.prediction import LOWER_RUN, full_products, with_lower_products
 from hetero_la.mixed.systems import solve_mixed
 from hetero_la.numerics.conditioning import (
+    enqueued_norm1,
     estimate_reciprocal_condition,
     norm1,
     reciprocal,
@@ -79,10 +80,13 @@ from hetero_la.numerics.conditioning import (
 )
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
 from hetero_la.numerics.refinement import (
+    inverse_error,
     inverse_is_accurate,
     is_accurate,
+    is_settled,
     refine,
     refine_stack,
+    step_ahead,
     tolerance,
 )
 from hetero_la.planning.options import Pivoting, Precision, RunOptions
@@ -513,25 +517,30 @@ def _judge(
 
 def _factor_and_solve(a: Any, b: Any, transposed: bool, in_place: bool, **how: Any) -> Solution:
     """Factor, perhaps in the memory of the matrix or on the GPUs, and then solve."""
-    anorm = norm1(a)
+    anorm = enqueued_norm1(a)
     result = execute_lu("lu", a, overwrite_a=in_place, residency=Residency.WORKERS, **how)
     if b.size == 0:
         return Solution(b, result.report, lambda: {"judged": 0})
     trans, changed = 2 if transposed else 0, in_place and not result.kept
-    on_device = is_device_array(b)
+    on_device, error = is_device_array(b), None
+    matrix = a.T if transposed else a
+    again = _Counted(partial(result.solve_lu, trans=trans))
     if on_device:  # its work is enqueued before the first wait, which is for `info`
         x = result.solve_lu(b, trans, stable=changed)
         _ = result.substitution("lu").inverse_norm
+        if not changed:
+            its_norm = enqueued_norm1(matrix) if transposed else anorm
+            error = step_ahead(matrix, its_norm, again, b, x)
     rcond = _require_solvable(result, anorm, b)
     if not on_device:
         x = result.solve_lu(b, trans, stable=changed)
     if changed:
         return Solution(x, result.report, dict)
-    matrix = a.T if transposed else a
-    anorm = norm1(matrix) if transposed else anorm
-    again = _Counted(partial(result.solve_lu, trans=trans))
-    x = refine(matrix, anorm, again, b, x, rcond)
-    stable = on_device and not is_accurate(matrix, anorm, b, x)
+    anorm = norm1(matrix) if transposed else float(anorm)
+    stable = False
+    if error is None or not is_settled(error, rcond, x.dtype):
+        x = refine(matrix, anorm, again, b, x, rcond)
+        stable = on_device and not is_accurate(matrix, anorm, b, x)
     if stable:
         again = _Counted(partial(result.solve_lu, trans=trans, stable=True))
         x = refine(matrix, anorm, again, b, again(b))
@@ -552,25 +561,29 @@ def _inverse(a: Any, in_place: bool, **how: Any) -> Any:
     if is_device_array(a) and how["client"] is None:
         if not a.size:
             return a.copy()
-        anorm, x = _inverse_on_device(a, **how)
+        anorm, ainvnorm, x = _inverse_on_device(a, **how)
     else:
         result = execute("inverse", a, columns=len(a), residency=Residency.WORKERS, **how)
         _require_nonsingular(result)
         anorm, x = norm1(a), result.beside if in_place else result.solution
+        ainvnorm = norm1(x)
     if x.size:
-        warn_ill_conditioned(reciprocal(anorm, norm1(x)), a.dtype)
+        warn_ill_conditioned(reciprocal(anorm, ainvnorm), a.dtype)
     return x
 
 
-def _inverse_on_device(a: Any, **how: Any) -> tuple[float, Any]:
-    """Return the 1-norm and the inverse of a matrix on the caller's GPU."""
-    anorm, result = norm1(a), execute("lu", a, **how)
+def _inverse_on_device(a: Any, **how: Any) -> tuple[float, float, Any]:
+    """Return the 1-norms of a matrix on the caller's GPU and of its inverse, and the inverse."""
+    there, result = enqueued_norm1(a), execute("lu", a, **how)
     x = Substitution(result.factors, "lu", result.piv, order=256).inverse()
+    error, ainvnorm = inverse_error(a, x), enqueued_norm1(x)
     _require_nonsingular(result)  # the first wait
-    if not inverse_is_accurate(a, anorm, x):
+    anorm = float(there)
+    if not inverse_is_accurate(error, anorm, x):
         identity = array_module(a).eye(len(a), dtype=a.dtype)
         x = result.solve_lu(identity, 0, stable=True)
-    return anorm, x
+        ainvnorm = norm1(x)
+    return anorm, float(ainvnorm), x
 
 
 def _require_nonsingular(result: Result) -> None:

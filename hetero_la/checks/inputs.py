@@ -9,7 +9,11 @@ import numpy as np
 
 from hetero_la.tiles.arrays.errors import UnsupportedDtypeError
 from hetero_la.tiles.arrays.transfer import device_index, is_device_array, on_device_of_arrays
-from hetero_la.tiles.kernels.gpu_libraries.finite import is_finite, require_finite
+from hetero_la.tiles.kernels.gpu_libraries.finite import (
+    is_finite,
+    require_finite,
+    require_system_finite,
+)
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 #: LAPACK type to which SciPy casts each dtype, by NumPy's type characters.
@@ -227,8 +231,7 @@ def as_system(
     dtype = common_dtype(a.dtype, b.dtype)
     a, b = _cast(a, dtype), _cast(b, dtype)
     if check_finite:
-        require_finite(a, "a")
-        require_finite(b, "b")
+        require_system_finite(a, b)
     return a, b
 
 

@@ -109,8 +109,21 @@ def hermitian_norm1(a: Any) -> float:
     return float(sums.max()) if n else 0.0
 
 
+def enqueued_norm1(a: Any, *, hermitian: bool = False) -> Any:
+    """Return `norm1`, or `hermitian_norm1`; on a GPU as an array there, without a wait.
+
+    Examples
+    --------
+    >>> enqueued_norm1(np.eye(2)), enqueued_norm1(2 * np.eye(2), hermitian=True)
+    (1.0, 2.0)
+    """
+    if is_device_array(a) and a.size:
+        return norms.hermitian_norm1(a) if hermitian else norms.norm1(a)
+    return hermitian_norm1(a) if hermitian else norm1(a)
+
+
 def reciprocal_condition(
-    anorm: float,
+    anorm: Any,
     factor: Any,
     like: Any,
     solve: Callable[[Any, int], Any] | None,
@@ -125,7 +138,7 @@ def reciprocal_condition(
     Parameters
     ----------
     anorm : float
-        1-norm of the matrix.
+        1-norm of the matrix; where the factors are on a GPU, it may be there, too.
     factor : array, shape (n, n), or Substitution, or None
         Packed LU factors, or if `hermitian` a lower Cholesky factor, if they are on the host or on
         the caller's GPU.
@@ -139,6 +152,7 @@ def reciprocal_condition(
     >>> reciprocal_condition(4.0, 2 * np.eye(3), np.ones((3, 1)), None, hermitian=True)
     1.0
     """
+    anorm = float(anorm)
     if isinstance(factor, Substitution):
         return reciprocal(anorm, float(factor.inverse_norm))
     if solve and factor is None:

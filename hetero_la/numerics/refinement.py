@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg.blas import dasum
 
-from hetero_la.numerics.conditioning import norm1
+from hetero_la.numerics.conditioning import enqueued_norm1
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
 from hetero_la.tiles.kernels.cpu import lapack
 from hetero_la.tiles.kernels.gpu_libraries import norms
@@ -87,7 +87,7 @@ def refine(
         return x
     few = nrhs <= _FEW * n
     if few or n <= _SMALL:
-        sure = rcond >= float(np.finfo(x.dtype).eps) ** 0.5
+        sure = _needs_one_step(rcond, x.dtype)
         _refine_in_place(a, anorm, solve, b, x, 1 if few else _ENOUGH, sure)
         return x
     suspect = np.arange(nrhs)
@@ -117,6 +117,41 @@ def tolerance(n: int, nrhs: int, dtype: Any) -> float:
     return (1 if nrhs <= _FEW * n else _ENOUGH) * float(np.finfo(dtype).eps)
 
 
+def step_ahead(a: Any, anorm: Any, solve: Callable[[Any], Any], b: Any, x: Any) -> Any:
+    """Take the step with which `refine` begins on a GPU, and return the backward error then.
+
+    Both are only enqueued.  With more than n / 8 right-hand sides, for which `refine` looks first,
+    nothing is done, and the error is None.  See `refine` for the parameters.
+
+    Examples
+    --------
+    >>> a, b, x = 2 * np.eye(9), np.full((9, 1), 4.0), np.full((9, 1), 2.1)
+    >>> error = step_ahead(a, 2.0, lambda residual: residual / 2, b, x)
+    >>> bool(error < 1e-15), x[0]
+    (True, array([2.]))
+    """
+    n, nrhs = x.shape
+    if nrhs > _FEW * n:
+        return None
+    x += solve(residual_of(a, x, b))
+    return solution_error(a, anorm, b, x)
+
+
+def is_settled(error: Any, rcond: float, dtype: Any) -> bool:
+    """Return whether the error after one step is small, and the condition needs no more steps.
+
+    Examples
+    --------
+    >>> is_settled(2e-16, 0.1, "float64"), is_settled(2e-16, 1e-9, "float64")
+    (True, False)
+    """
+    return _needs_one_step(rcond, dtype) and is_small(error, dtype)
+
+
+def _needs_one_step(rcond: float, dtype: Any) -> bool:
+    return rcond >= float(np.finfo(dtype).eps) ** 0.5
+
+
 def is_accurate(a: Any, anorm: float, b: Any, x: Any, *, hermitian: bool = False) -> bool:
     """Return whether the backward error of each column is that of rounding.
 
@@ -137,23 +172,42 @@ def is_accurate(a: Any, anorm: float, b: Any, x: Any, *, hermitian: bool = False
     >>> is_accurate(a, 3.0, b, np.full((2, 1), 1.01), hermitian=True)
     False
     """
-    with np.errstate(all="ignore"):  # overflow shows in the result
-        left = residual_of(a, x, b, hermitian=hermitian)
-    return float(backward_error(anorm, x, left)) <= _ENOUGH * float(np.finfo(x.dtype).eps)
+    return is_small(solution_error(a, anorm, b, x, hermitian=hermitian), x.dtype)
 
 
-def inverse_is_accurate(a: Any, anorm: float, x: Any) -> bool:
-    """Return whether the columns of an inverse X have the backward errors of rounding.
-
-    This is seen from the product with a random vector: the columns' errors, each over the norm of
-    its column, do not cancel in a sum with random signs.
+def is_small(error: Any, dtype: Any) -> bool:
+    """Return whether a backward error is that of rounding.
 
     Examples
     --------
-    >>> a = np.array([[2.0, 1.0], [1.0, 1.0]])
-    >>> x = np.array([[1.0, -1.0], [-1.0, 2.0]])
-    >>> inverse_is_accurate(a, 3.0, x), inverse_is_accurate(a, 3.0, 1.001 * x)
+    >>> is_small(1e-15, "float64"), is_small(1e-12, "float64")
     (True, False)
+    """
+    return float(error) <= _ENOUGH * float(np.finfo(dtype).eps)
+
+
+def solution_error(a: Any, anorm: Any, b: Any, x: Any, *, hermitian: bool = False) -> Any:
+    """Compute `backward_error` of a solution; see `is_accurate` for the parameters.
+
+    Examples
+    --------
+    >>> float(solution_error(np.eye(2), 1.0, np.ones((2, 1)), np.full((2, 1), 2.0)))
+    0.5
+    """
+    with np.errstate(all="ignore"):  # overflow shows in the result
+        return backward_error(anorm, x, residual_of(a, x, b, hermitian=hermitian))
+
+
+def inverse_error(a: Any, x: Any) -> Any:
+    """Compute the norm of the residual of an inverse X, times a random vector.
+
+    The columns' errors, each over the norm of its column, do not cancel in a sum with random signs.
+    On a GPU the norm stays there, and is not waited for.
+
+    Examples
+    --------
+    >>> bool(inverse_error(np.diag([2.0, 4.0]), np.diag([0.5, 0.25])) < 1e-15)
+    True
     """
     n = len(x)
     with np.errstate(all="ignore"):  # overflow shows in the result
@@ -162,8 +216,29 @@ def inverse_is_accurate(a: Any, anorm: float, x: Any) -> bool:
         else:
             signs = np.random.default_rng(n).choice([-1, 1], n)
             combined = (signs / np.abs(x).sum(axis=0, dtype=float)).astype(x.dtype)[:, None]
-        error = norm1(residual_of(a, x @ combined, combined))
-    return error <= _COMBINED * n * float(np.finfo(x.dtype).eps) * anorm
+        return enqueued_norm1(residual_of(a, x @ combined, combined))
+
+
+def inverse_is_accurate(error: Any, anorm: float, like: Any) -> bool:
+    """Return whether `inverse_error` says that the columns of an inverse have rounding errors.
+
+    Parameters
+    ----------
+    error : float
+        The error.
+    anorm : float
+        1-norm of the matrix.
+    like : array, shape (n, n)
+        An array of its dtype.
+
+    Examples
+    --------
+    >>> a = np.array([[2.0, 1.0], [1.0, 1.0]])
+    >>> x = np.array([[1.0, -1.0], [-1.0, 2.0]])
+    >>> [inverse_is_accurate(inverse_error(a, c * x), 3.0, a) for c in (1, 1.001)]
+    [True, False]
+    """
+    return float(error) <= _COMBINED * len(like) * float(np.finfo(like.dtype).eps) * anorm
 
 
 def refine_stack(
@@ -242,10 +317,10 @@ def _refine_in_place(
     return bool(previous < np.inf)
 
 
-def backward_error(anorm: float, x: Any, residual: Any) -> Any:
+def backward_error(anorm: Any, x: Any, residual: Any) -> Any:
     """Compute the largest backward error of a column; a common norm would hide small columns.
 
-    On a GPU it stays there, as an array.
+    On a GPU it stays there, as an array, and so may the norm of the matrix.
 
     Examples
     --------

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.tiles.arrays.transfer import array_module, linalg_module
+from hetero_la.tiles.arrays.transfer import array_module, is_device_array, linalg_module
+from hetero_la.tiles.kernels.gpu_libraries.norms import complete_from_lower
 
 #: Columns per block.
 _BLOCK = 256
@@ -112,16 +113,18 @@ def complete_from_triangle(a: Any, *, lower: bool, conjugate: bool) -> None:
     array([[1., 2.],
            [2., 3.]])
     """
-    xp = array_module(a)
-    turn = xp.conj if conjugate and a.dtype.kind == "c" else xp.asarray
+    if is_device_array(a):
+        complete_from_lower(a if lower else a.swapaxes(-1, -2), conjugate=conjugate)
+        return
+    turn = np.conj if conjugate and a.dtype.kind == "c" else np.asarray
     for start in range(0, a.shape[-1], _BLOCK):
         here, rest = slice(start, start + _BLOCK), slice(start + _BLOCK, None)
         tile = a[..., here, here]
         if conjugate and a.dtype.kind == "c":
-            own = xp.arange(tile.shape[-1])
+            own = np.arange(tile.shape[-1])
             tile[..., own, own] = tile[..., own, own].real
         turned = turn(tile.swapaxes(-1, -2).copy())
-        xp.copyto(tile, turned, where=_above(tile, 1) if lower else ~_above(tile))
+        np.copyto(tile, turned, where=_above(tile, 1) if lower else ~_above(tile))
         if lower:
             a[..., here, rest] = turn(a[..., rest, here].swapaxes(-1, -2))
         else:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hetero_la.numerics.triangles import complete_from_triangle
 from hetero_la.tiles.kernels.gpu_libraries import norms
 from hetero_la.tiles.kernels.gpu_libraries.finite import is_finite
 from tests.support import DTYPES, random
@@ -53,6 +54,26 @@ def test_norms(dtype: str, shape: tuple[int, int]) -> None:
         if whole is not None:
             found = float(norms.hermitian_norm1(there))
             assert found == pytest.approx(np.abs(whole).sum(axis=0).max(), rel=1e-5)
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("conjugate", [True, False])
+@pytest.mark.parametrize("n", [1, 31, 32, 33, 300])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_completed_triangles(dtype: str, n: int, conjugate: bool, lower: bool) -> None:
+    import cupy
+
+    a = random(n, n, dtype)
+    half = a if lower else a.T
+    expected = hermitian(half) if conjugate else np.tril(half) + np.tril(half, -1).T
+    expected = expected if lower else expected.T
+    a[np.triu_indices(n, 1) if lower else np.tril_indices(n, -1)] = np.nan
+    many = cupy.empty((2, 3, n, n + 1), dtype)[..., 1:]
+    many[...] = cupy.asarray(a)
+    for there in (*arrays(a), many, many[1].copy()):
+        complete_from_triangle(there, lower=lower, conjugate=conjugate)
+        assert np.array_equal(there.get(), np.broadcast_to(expected, there.shape))
+    complete_from_triangle(cupy.empty((0, 0), dtype), lower=lower, conjugate=conjugate)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

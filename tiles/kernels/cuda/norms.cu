@@ -64,11 +64,11 @@ extern "C" __global__ void find_not_finite(const REAL* __restrict__ A, Index inn
     if (bad) *found = 1;
 }
 
-// *error <- the largest ||r||_1 / (norm ||x||_1) of a column x of X and r of R, where it was 0; a
+// *error <- the largest ||r||_1 / (*norm ||x||_1) of a column x of X and r of R, where it was 0; a
 // column x of zeros has none.  A block for a column.
 extern "C" __global__ void backward_error(const Scalar* __restrict__ X, Index ldx, Index n,
                                           const Scalar* __restrict__ R, Index ldr, Index m,
-                                          double norm, double* error)
+                                          const double* norm, double* error)
 {
     __shared__ double sums[2][WARPS];
     double size = 0, rest = 0;
@@ -89,7 +89,7 @@ extern "C" __global__ void backward_error(const Scalar* __restrict__ X, Index ld
         size += sums[0][warp];
         rest += sums[1][warp];
     }
-    size *= norm;
+    size *= *norm;
     if (size != 0) raise(error, rest / size);
 }
 
@@ -216,6 +216,31 @@ extern "C" __global__ void hermitian_columns(const Scalar* __restrict__ A, Index
         F[i + (j - first) * n] = i > j    ? own
                                  : i == j ? make_scalar(real(own))
                                           : conj(above[threadIdx.x][k]);
+    }
+}
+
+// Each of `count` matrices, `apart` elements apart, becomes symmetric, or Hermitian if `conjugate`,
+// from its lower triangle.
+extern "C" __global__ void complete(Scalar* A, Index down, Index right, Index apart, Index n,
+                                    Index count, int conjugate)
+{
+    if (blockIdx.y > blockIdx.x) return;
+    __shared__ Scalar below[TILE][TILE + 1];
+    const Index top = Index(blockIdx.x) * TILE, left = Index(blockIdx.y) * TILE;
+    for (Index matrix = blockIdx.z; matrix < count; matrix += gridDim.z) {
+        Scalar* own = A + matrix * apart;
+        load_lower(own, down, right, n, top, left, below);
+        __syncthreads();
+        for (int k = threadIdx.y; k < TILE; k += WARPS) {
+            const int i = right == 1 ? threadIdx.x : k, j = right == 1 ? k : threadIdx.x;
+            const Index row = top + i, column = left + j;
+            if (row >= n || row < column || (row == column && !conjugate)) continue;
+            const Scalar x = below[j][i];
+            own[column * down + row * right] = !conjugate      ? x
+                                               : row == column ? make_scalar(real(x))
+                                                               : conj(x);
+        }
+        __syncthreads();
     }
 }
 

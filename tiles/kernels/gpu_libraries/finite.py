@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.linalg import blas
 
@@ -24,15 +26,20 @@ _FEW = 1 << 16
 def is_finite(a: Array) -> bool:
     """Return whether `a` holds neither NaN nor infinity."""
     if is_device_array(a):
-        with on_device_of(a):
-            if a.dtype.char == "e":  # half precision
-                a = a.astype(np.float32)
-            return a.dtype.kind not in "fc" or not holds_not_finite(a)
+        return not _holds_not_finite_there(a)
     if a.size <= _FEW:
         return bool(np.isfinite(a).all())
     with np.errstate(all="ignore"):
         # One pass without a temporary; each element is tested only if the sum is not finite.
         return bool(np.isfinite(_sum(a)) or np.isfinite(a).all())
+
+
+def _holds_not_finite_there(a: Array) -> Any:
+    """Return whether an array on a GPU holds NaN or infinity; if it is to be read, as an array."""
+    with on_device_of(a):
+        if a.dtype.char == "e":  # half precision
+            a = a.astype(np.float32)
+        return a.dtype.kind in "fc" and holds_not_finite(a)
 
 
 def _sum(a: np.ndarray) -> Array:
@@ -61,4 +68,22 @@ def _quiet_sum(a: np.ndarray) -> Array:
 def require_finite(a: Array, name: str) -> None:
     """Raise ValueError if `a` holds a NaN or an infinity."""
     if not is_finite(a):
-        raise ValueError(f"{name}: array must not contain infs or NaNs")
+        raise _error(name)
+
+
+def require_system_finite(a: Array, b: Array) -> None:
+    """Raise ValueError if the matrix, or what is beside it, holds a NaN or an infinity.
+
+    On a GPU both are looked at before the host waits.
+    """
+    if not is_device_array(a):
+        require_finite(a, "a")
+        require_finite(b, "b")
+        return
+    for name, found in [(name, _holds_not_finite_there(c)) for name, c in (("a", a), ("b", b))]:
+        if found:
+            raise _error(name)
+
+
+def _error(name: str) -> ValueError:
+    return ValueError(f"{name}: array must not contain infs or NaNs")

@@ -132,6 +132,8 @@ def hermitian_norm1(a: Array) -> Array:
     """Return the 1-norm of a Hermitian matrix, whose lower triangle is read."""
     import cupy
 
+    if len(a) <= _COLUMNS:
+        return norm1(_hermitian_columns(a, 0))
     ones = cupy.ones((len(a), 1), a.dtype)
     sums = [_products(a, ones, form)[1] for form in _HERMITIAN]
     return (sums[0] + sums[1]).max()
@@ -147,6 +149,19 @@ def _hermitian_columns(a: Array, first: int) -> Array:
     grid = ceil_div(n, 32), ceil_div(count, 32)
     _launch("hermitian_columns", a.dtype, grid, a, *element_strides(a), n, first, count, part)
     return part
+
+
+def complete_from_lower(a: Array, *, conjugate: bool) -> None:
+    """Make matrices, of shape (..., n, n), symmetric or Hermitian, from their lower triangles."""
+    if a.ndim > 3:
+        for matrices in a:
+            complete_from_lower(matrices, conjugate=conjugate)
+    elif a.size:
+        count, n = len(a) if a.ndim == 3 else 1, a.shape[-1]
+        apart, down, right = (0, *element_strides(a))[-3:]
+        tiles = ceil_div(n, 32)
+        grid = tiles, tiles, min(count, _MOST_BLOCKS)
+        _launch("complete", a.dtype, grid, a, down, right, apart, n, count, np.int32(conjugate))
 
 
 def holds_not_finite(a: Array) -> Array:
@@ -179,7 +194,8 @@ def residual(a: Array, x: Array, b: Array) -> Array:
 
 def hermitian_residual(a: Array, x: Array, b: Array) -> Array:
     """Return B - A X for a Hermitian matrix, whose lower triangle is read; column-major."""
-    if x.shape[1] <= _MOST_COLUMNS:  # to read the triangle twice is less than to complete it
+    # To read the triangle twice is less than to complete it, but takes more kernels.
+    if x.shape[1] <= _MOST_COLUMNS and len(a) > _COLUMNS:
         return residual_and_moduli(a, x, b, hermitian=True)[0]
     x, left = by_columns(x), b.copy(order="F")
     for first in range(0, len(a), _COLUMNS):
@@ -239,12 +255,15 @@ def _products(a: Array, x: Array, form: Form) -> tuple[Array, Array]:
     return products.sum(axis=0).T, sizes.sum(axis=0).T
 
 
-def backward_error(anorm: float, x: Array, left: Array) -> Array:
+def backward_error(anorm: Array | float, x: Array, left: Array) -> Array:
     """Return the largest ||r||_1 / (anorm ||x||_1) of a column x of X and r of the residual R."""
+    import cupy
+
     x, left, found, columns = by_columns(x), by_columns(left), _zero(), x.shape[1]
     if columns:
         pair = (x, block(x).ld, len(x), left, block(left).ld, len(left))
-        _launch("backward_error", x.dtype, (columns,), *pair, np.float64(anorm), found)
+        norm = cupy.asarray(anorm, np.float64)
+        _launch("backward_error", x.dtype, (columns,), *pair, norm, found)
     return found
 
 

@@ -30,6 +30,9 @@ from hetero_la.tiles.storage.pivots import permutation
 
 #: Order of the diagonal blocks, and that of the smaller ones from whose inverses theirs are made.
 _BLOCK, _LEAF = 1024, 256
+#: Order of the latter where it is LU that has one diagonal block of several: the GPU takes 0.2 ms
+#: less, and the host, which LU keeps waiting, no more than 0.1 ms more.
+_SMALL_LEAF = 64
 #: Interchanges for which shared memory has room.
 _MOST_IN_SHARED = 4096
 #: Factors -> their triangles in the order of a solve, each with whether its adjoint is meant.
@@ -52,8 +55,8 @@ class Substitution:
     piv : array of int, shape (n,), optional
         Row interchanges of LU.
     order : int, optional
-        Order of the diagonal blocks: the leaf's, 256, times a power of two.  The error of a solve
-        grows with their condition numbers, and so with the order.
+        Order of the diagonal blocks: 256 times a power of two.  The error of a solve grows with
+        their condition numbers, and so with the order.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Substitution:
     ) -> None:
         self._n, self._factors, self._steps = len(factors), block(factors), _FORMS[form]
         self._nb = min(order, self._n)
+        self._leaf = _SMALL_LEAF if form == "lu" and _LEAF < self._n <= order else _LEAF
         self._kept = factors  # `_factors` is but its address
         self._rows = None if piv is None else _row_order(piv, self._n)
         triangles = sorted({triangle for triangle, _ in self._steps})
@@ -84,7 +88,8 @@ class Substitution:
         """Return where the whole leaves of the diagonal lie: of the factors, and of inverses."""
         import cupy
 
-        starts, size = np.arange(self._n // _LEAF) * _LEAF, self._factors.dtype.itemsize
+        starts = np.arange(self._n // self._leaf) * self._leaf
+        size = self._factors.dtype.itemsize
         addresses = [self._factors.pointer + size * starts * (self._factors.ld + 1)]
         for W in map(block, self._inverses.values()):
             addresses.append(W.pointer + size * (starts % self._nb + starts * W.ld))
@@ -95,19 +100,19 @@ class Substitution:
 
     def _invert_leaves(self, triangle: str, unit: bool, leaves: Array, number: int) -> None:
         """Overwrite the identities with the inverses of the leaves."""
-        n, T, W = self._n, self._factors, block(self._inverses[triangle])
-        count, rest = divmod(n, _LEAF)
+        n, leaf, T, W = self._n, self._leaf, self._factors, block(self._inverses[triangle])
+        count, rest = divmod(n, leaf)
         if count:
             pointers = leaves[0], leaves[number]
-            trsm_batch(cublas_handle(), triangle, unit, T, W, pointers, _LEAF, count)
+            trsm_batch(cublas_handle(), triangle, unit, T, W, pointers, leaf, count)
         if rest:
-            at, form = count * _LEAF, Triangular(triangle, "n", unit)
+            at, form = count * leaf, Triangular(triangle, "n", unit)
             trsm(cublas_handle(), form, T.at(at, at), W.at(at % self._nb, at), rest, rest)
 
     def _join_leaves(self, triangle: str) -> None:
         """Complete the inverses of the diagonal blocks: pairs of leaves, pairs of pairs, ..."""
         whole, last = divmod(self._n, self._nb)
-        size = _LEAF
+        size = self._leaf
         while size < self._nb:
             if whole == 1:  # pairs in one block are joined at once
                 self._join_pairs(triangle, 0, size, self._nb)
