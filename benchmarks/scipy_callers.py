@@ -1,9 +1,9 @@
-"""Programs that call SciPy, as they are and within `patch_scipy`, in turns: least and median.
+"""Programs that call SciPy or NumPy, as they are and within `patch_scipy(numpy=True)`, in turns.
 
     python benchmarks/scipy_callers.py 4000 --repeats 7
 
 scikit-learn's Gaussian process (with a fixed kernel) and ridge regression, statsmodels' generalized
-and ordinary least squares.  Where there is a GPU, the functions in SciPy's place may use it.
+and ordinary least squares: least and median seconds.  Where there is a GPU, ours may use it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import contextlib
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ def seconds(run: Callable[[], Any], repeats: int) -> tuple[list[float], list[flo
     times: tuple[list[float], list[float]] = [], []
     for _ in range(repeats + 1):  # the first loads what is needed
         found = []
-        places = contextlib.nullcontext, hetero_la.patch_scipy
+        places = contextlib.nullcontext, partial(hetero_la.patch_scipy, numpy=True)
         for taken, place in zip(times, places, strict=True):
             with place():
                 start = time.perf_counter()

@@ -19,7 +19,7 @@ predicted steps and time           `plan` (`Plan`)
 what results are worth             `AccuracyReport`, by ``solve(..., report=True)``
 recorded steps and time            `trace` (`Trace`); `Report` and `Timing` of a run
 a bar while it runs                `progress`
-code that calls SciPy's            `patch_scipy`
+code that calls SciPy's or NumPy's `patch_scipy`
 =================================  ============================================================
 
 All functions that factor take the fields of `Options` by keyword (``nb``, ``lookahead``,

@@ -1,4 +1,4 @@
-"""Our functions in the place of SciPy's, for code that calls SciPy's."""
+"""Our functions in the place of SciPy's and NumPy's, for code that calls these."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import runpy
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg
 
 from hetero_la import linalg
+from hetero_la.numpy_functions import CALLS, on_a_gpu_as_numpy
 from hetero_la.tiles.arrays.errors import UnsupportedDtypeError
 from hetero_la.tiles.arrays.foreign import is_foreign, without_labels
 
@@ -32,19 +34,25 @@ OURS: dict[str, Callable[..., Any]] = {
 
 
 class _Patch:
-    """How often `patch_scipy` has been entered, in all threads."""
+    """How often `patch_scipy` has been entered for each library, in all threads."""
 
     lock = threading.Lock()
-    depth = 0
+    depth: ClassVar[Counter[str]] = Counter()
 
 
 @contextlib.contextmanager
-def patch_scipy() -> Iterator[None]:
+def patch_scipy(*, numpy: bool = False) -> Iterator[None]:
     """Let code that calls SciPy's functions call those of this package, without a change to it.
 
     Within the block, `lu`, `lu_factor`, `lu_solve`, `solve`, `inv`, `det`, `cholesky`,
     `cho_factor`, `cho_solve`, `qr` and `lstsq` of `scipy.linalg` are ours, also in modules that
     have imported them before, as those of scikit-learn have.
+
+    Parameters
+    ----------
+    numpy : bool, optional
+        Whether `solve`, `inv`, `det`, `slogdet`, `cholesky`, `qr` and `lstsq` of `numpy.linalg` are
+        ours, too, where a GPU is predicted to be faster.  Elsewhere NumPy's own are called.
 
     Yields
     ------
@@ -72,17 +80,21 @@ def patch_scipy() -> Iterator[None]:
     >>> scipy.linalg.lu_factor is theirs
     True
     """
+    libraries = ("scipy", "numpy") if numpy else ("scipy",)
     with _Patch.lock:
-        if not _Patch.depth:
-            exchange(_stand_ins(), _modules())
-        _Patch.depth += 1
+        for library in libraries:
+            if not _Patch.depth[library]:
+                exchange(_stand_ins(library), _modules())
+            _Patch.depth[library] += 1
     try:
         yield
     finally:
         with _Patch.lock:
-            _Patch.depth -= 1
-            if not _Patch.depth:  # also in modules that were imported in the block
-                exchange([(ours, theirs) for theirs, ours in _stand_ins()], _modules())
+            for library in libraries:
+                _Patch.depth[library] -= 1
+                if not _Patch.depth[library]:  # also in modules that were imported in the block
+                    pairs = [(ours, theirs) for theirs, ours in _stand_ins(library)]
+                    exchange(pairs, _modules())
 
 
 def exchange(pairs: Iterable[tuple[object, object]], modules: Iterable[object]) -> None:
@@ -112,10 +124,32 @@ def _modules() -> list[ModuleType]:
 
 
 @functools.cache
-def _stand_ins() -> list[tuple[Callable[..., Any], Callable[..., Any]]]:
-    """Return SciPy's functions, each with what takes its place."""
+def _stand_ins(library: str) -> list[tuple[Callable[..., Any], Callable[..., Any]]]:
+    """Return SciPy's or NumPy's functions, each with what takes its place."""
+    if library == "numpy":
+        functions = {name: getattr(np.linalg, name) for name in CALLS}
+        return [(theirs, _stand_in_of_numpy(theirs, name)) for name, theirs in functions.items()]
     pairs = [(getattr(scipy.linalg, name), ours) for name, ours in OURS.items()]
     return [(theirs, _stand_in(theirs, ours)) for theirs, ours in pairs]
+
+
+def _called_by_others(library: str, caller: str) -> bool:
+    """Return whether a module other than ours, which calls theirs, calls within the block."""
+    return bool(_Patch.depth[library]) and caller.partition(".")[0] != "hetero_la"
+
+
+def _stand_in_of_numpy(theirs: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Return a function that calls ours where that goes to a GPU, and else NumPy's."""
+
+    @functools.wraps(theirs)
+    def stand_in(*args: Any, **kwargs: Any) -> Any:
+        if _called_by_others("numpy", sys._getframe(1).f_globals.get("__name__", "")):
+            found = on_a_gpu_as_numpy(name, args, kwargs)
+            if found is not None:
+                return found[0]
+        return theirs(*args, **kwargs)
+
+    return stand_in
 
 
 def _stand_in(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
@@ -124,8 +158,7 @@ def _stand_in(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[
 
     @functools.wraps(theirs)
     def stand_in(*args: Any, **kwargs: Any) -> Any:
-        caller = sys._getframe(1).f_globals.get("__name__", "")
-        within = _Patch.depth and caller.partition(".")[0] != "hetero_la"  # which calls SciPy's
+        within = _called_by_others("scipy", sys._getframe(1).f_globals.get("__name__", ""))
         if within and kwargs.keys() <= known and _takes((*args, *kwargs.values())):
             with contextlib.suppress(UnsupportedDtypeError):  # raised before any work
                 return ours(*args, **kwargs)

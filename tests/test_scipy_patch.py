@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -19,11 +21,13 @@ import scipy.sparse
 from numpy.linalg import LinAlgError
 
 import hetero_la
-from hetero_la import LUFactors
+from hetero_la import LUFactors, numpy_functions
+from hetero_la.api.host_arrays import on_a_gpu
 from hetero_la.scipy_patch import OURS, run_script
-from tests.support import positive, random
+from tests.support import DTYPES, positive, random
 
 THEIRS = {name: getattr(scipy.linalg, name) for name in OURS}
+NUMPY_S = {name: getattr(np.linalg, name) for name in numpy_functions.CALLS}
 A, B = positive(40, "float64"), random(40, 2, "float64")
 
 
@@ -36,6 +40,7 @@ def ours(function: Any, *args: Any, **kwargs: Any) -> bool:
 def _all_is_as_before() -> Iterator[None]:
     yield
     assert {name: getattr(scipy.linalg, name) for name in OURS} == THEIRS
+    assert {name: getattr(np.linalg, name) for name in NUMPY_S} == NUMPY_S
 
 
 @pytest.fixture
@@ -181,7 +186,7 @@ def test_gaussian_processes_and_ridge_regression_of_scikit_learn() -> None:
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
 
 
-def test_least_squares_of_statsmodels() -> None:
+def test_least_squares_of_statsmodels(gpu: list[str]) -> None:
     models = pytest.importorskip("statsmodels.regression.linear_model")
     x, y = random(50, 3, "float64"), random(50, 1, "float64", 1)[:, 0]
 
@@ -191,10 +196,11 @@ def test_least_squares_of_statsmodels() -> None:
         return [value for fit in fits for value in (fit.params, fit.bse, fit.rsquared)]
 
     expected = results()
-    with hetero_la.patch_scipy():
-        assert vars(models)["cholesky"] is scipy.linalg.cholesky
-        found = results()
-    np.testing.assert_allclose(np.hstack(found), np.hstack(expected), rtol=1e-9)
+    for numpy in (False, True):
+        with hetero_la.patch_scipy(numpy=numpy):
+            assert vars(models)["cholesky"] is scipy.linalg.cholesky
+            found = results()
+        np.testing.assert_allclose(np.hstack(found), np.hstack(expected), rtol=1e-9)
 
 
 SCRIPT = """
@@ -223,3 +229,119 @@ def test_a_script_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit, match="2"):
         run_script("missing.py", [])
     assert capsys.readouterr().err == "hetero-la: there is no file missing.py\n"
+
+
+# --- NumPy's functions
+
+
+NUMPY_CALLS: dict[str, list[tuple[Any, ...]]] = {
+    "solve": [(B,), (B[:, 0],)], "inv": [()], "det": [()], "slogdet": [()], "cholesky": [()],
+    "qr": [(), ("reduced",), ("complete",), ("r",)], "lstsq": [(B,), (B[:, 0],), (B, 1e-3)],
+}  # fmt: skip
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Calls that would go to a GPU are computed on the host; their names."""
+    called: list[str] = []
+
+    def compute(
+        function: Any, work_of: Any, core: Any, signature: Any, args: Any, given: Any
+    ) -> Any:
+        assert args == ()
+        assert set(core) <= signature.bind(**given).arguments.keys()
+        called.append(signature)
+        return (function(**given),)
+
+    monkeypatch.setattr(numpy_functions, "on_a_gpu", compute)
+    return called
+
+
+@pytest.mark.parametrize("shape", [(40, 40), (40, 30), (30, 40)])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", NUMPY_CALLS)
+def test_results_of_a_gpu_are_as_numpy_s(
+    name: str, dtype: str, shape: tuple[int, int], gpu: list[str]
+) -> None:
+    if shape[0] != shape[1] and name not in ("qr", "lstsq"):
+        pytest.skip("of square matrices")
+    # Determinants in single precision do not overflow then.
+    a = positive(40, dtype) / 100 if shape == (40, 40) else random(*shape, dtype)
+    for rest in NUMPY_CALLS[name]:
+        more = [x[: len(a)].astype(dtype) if isinstance(x, np.ndarray) else x for x in rest]
+        expected = getattr(np.linalg, name)(a, *more)
+        with hetero_la.patch_scipy(numpy=True):
+            found = getattr(np.linalg, name)(a, *more)
+        assert type(found) is type(expected)
+        both = [part if isinstance(part, tuple) else (part,) for part in (found, expected)]
+        for one, other in zip(*both, strict=True):
+            assert np.shape(one) == np.shape(other)
+            assert np.result_type(one).kind == np.result_type(other).kind
+            if np.ndim(one) == 2:
+                assert one.flags.c_contiguous
+                if name == "qr":  # signs of columns are free
+                    one, other = np.abs(one), np.abs(other)
+            np.testing.assert_allclose(
+                one, other, rtol=1e-3, atol=1e-3 * np.max(np.abs(other), initial=1)
+            )
+    assert len(gpu) == len(NUMPY_CALLS[name])
+
+
+def test_what_is_not_for_a_gpu_is_numpy_s(gpu: list[str]) -> None:
+    with hetero_la.patch_scipy(numpy=True):
+        for a in (np.eye(3, dtype=int), np.eye(3, dtype=">f8").astype("f2").astype("g"), [[1.0]]):
+            with contextlib.suppress(TypeError):  # of long doubles
+                np.linalg.inv(a)
+        np.linalg.inv(np.eye(3).view(np.matrix))
+        np.linalg.qr(A, mode="raw")
+        np.linalg.lstsq(A, B, rcond=-1)
+        assert not gpu
+        with pytest.raises(LinAlgError, match="Singular matrix"):
+            np.linalg.inv(np.zeros((3, 3)))
+        assert np.isnan(np.linalg.solve(A * np.nan, B)).all()
+        with pytest.raises(LinAlgError, match="must be square"):
+            np.linalg.inv(np.ones((2, 3)))
+        with pytest.raises(TypeError, match="missing"):
+            np.linalg.solve(A)
+        near = np.array([[1.0, 1.0], [1.0, 1 + 1e-16]]) + np.eye(2) * 1e-15
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            np.linalg.inv(near)  # is ill-conditioned, of which NumPy does not warn
+
+
+def test_numpy_s_functions_are_replaced_on_request_only(gpu: list[str]) -> None:
+    theirs = np.linalg.inv
+    with hetero_la.patch_scipy():
+        assert np.linalg.inv is theirs
+        with hetero_la.patch_scipy(numpy=True):
+            assert np.linalg.inv is not theirs
+            assert np.linalg.inv.__name__ == "inv"
+            np.linalg.inv(A)
+            hetero_la.inv(np.stack([A] * 3))  # which may call NumPy's
+        assert np.linalg.inv is theirs
+        np.linalg.inv(A)
+    assert len(gpu) == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_numpy_s_functions_on_a_gpu(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    n, went = 1500, []
+    monkeypatch.setattr(
+        numpy_functions, "on_a_gpu", lambda *given: went.append(found := on_a_gpu(*given)) or found
+    )
+    a, b = positive(n, dtype), random(n, 3, dtype)
+    tall, limit = random(3000, 700, dtype), 1e3 * n * np.finfo(dtype).eps
+    with hetero_la.patch_scipy(numpy=True):
+        x, inverse, lower = np.linalg.solve(a, b), np.linalg.inv(a), np.linalg.cholesky(a)
+        q, r = np.linalg.qr(tall)
+        np.linalg.lstsq(tall, tall[:, :2])
+        sign, log = np.linalg.slogdet(a)
+    assert len(went) == 6
+    assert all(went)
+    for found, expected in (
+        (a @ x, b), (a @ inverse, np.eye(n)), (lower @ lower.conj().T, a), (q @ r, tall),
+    ):  # fmt: skip
+        assert np.abs(found - expected).max() < limit * np.abs(expected).max()
+    assert sign == pytest.approx(1, abs=1e-3)
+    assert log == pytest.approx(np.linalg.slogdet(a)[1], rel=1e-4)

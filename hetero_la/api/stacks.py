@@ -104,6 +104,7 @@ def array_function(
                         return found[0]
             return eager(*args, **kwargs)
 
+        vars(wrapped)["computes"] = work_of, names, signature  # as `on_a_gpu` takes them
         return cast(F, wrapped)
 
     return decorate
