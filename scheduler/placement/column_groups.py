@@ -11,7 +11,7 @@ from hetero_la.tiles.storage.layout import TileLayout
 
 #: Of a shard, the widest columns for which a group leaves room: the next one's, which are loaded
 #: while it is worked on, and its own, which are stored.
-_ROOM = 2
+_ROOM = 0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
