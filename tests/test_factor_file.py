@@ -26,7 +26,7 @@ pytest.importorskip("h5py")
 pytest.importorskip("zarr")
 
 N, NB = 300, 20
-LITTLE = 14 * N * NB * 8
+LITTLE = 10 * N * NB * 8
 
 
 def random(m: int, n: int) -> np.ndarray:

@@ -9,17 +9,14 @@ from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.tiles.arrays.displayed import one_line
 from hetero_la.tiles.storage.layout import TileLayout
 
-#: Of a shard, the widest columns for which a group leaves room: the next one's, which are loaded
-#: while it is worked on, and its own, which are stored.
-_ROOM = 0
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ColumnGroups:
     """Groups of adjacent tile columns, each of which fits into the workers' shards.
 
-    A worker's columns go round its shard, one after the other: a column takes the place of
-    those that were there long before.
+    A worker's columns of a group lie side by side from the beginning of its shard, so that one call
+    updates them all.  The next group's columns take their places, each as soon as the one that was
+    there is factored and stored.
 
     Attributes
     ----------
@@ -35,7 +32,7 @@ class ColumnGroups:
     >>> columns = Distribution.cyclic(5, [1.0])
     >>> groups = ColumnGroups.fill(TileLayout(50, 50, 10), columns, [40])
     >>> groups.group, groups.places
-    ((0, 0, 1, 1, 2), (0, 10, 20, 30, 0))
+    ((0, 0, 0, 0, 1), (0, 10, 20, 30, 0))
     """
 
     group: tuple[int, ...]
@@ -55,25 +52,15 @@ class ColumnGroups:
         cls, layout: TileLayout, distribution: Distribution, capacities: Sequence[int]
     ) -> ColumnGroups:
         """Form groups that are as large as shards of these element columns allow."""
-        widest = max(layout.column_widths, default=0)
-        most = [max(capacity - _ROOM * widest, capacity // 2, widest) for capacity in capacities]
-        ends, used = [0] * len(capacities), [0] * len(capacities)
-        held: list[list[tuple[int, int]]] = [[] for _ in capacities]
-        group: list[int] = []
-        places: list[int] = []
+        ends, group, places = [0] * len(capacities), list[int](), list[int]()
         number = 0
         for column, worker in enumerate(distribution.owners):
             width = layout.column_width(column)
-            start = ends[worker] if ends[worker] + width <= capacities[worker] else 0
-            stop = ends[worker] = start + width
-            taken = any(start < end and begin < stop for begin, end in held[worker])
-            if taken or used[worker] + width > most[worker]:
-                number += 1
-                used, held = [0] * len(capacities), [[] for _ in capacities]
-            used[worker] += width
-            held[worker].append((start, stop))
+            if ends[worker] + width > capacities[worker]:
+                number, ends = number + 1, [0] * len(capacities)
             group.append(number)
-            places.append(start)
+            places.append(ends[worker])
+            ends[worker] += width
         return cls(tuple(group), tuple(places), tuple(capacities))
 
     @classmethod

@@ -33,7 +33,7 @@ class StreamedOrder(Order):
     >>> groups = ColumnGroups.fill(layout, Distribution.cyclic(4, [1.0]), [20])
     >>> order = StreamedOrder(lu_tasks(layout), 1, groups)
     >>> [order.visit(step, column) for step, column in ((0, 0), (0, 3), (3, 3), (4, 0))]
-    [0, 3, 3, 4]
+    [0, 1, 1, 2]
     """
 
     def __init__(self, graph: TaskGraph, depth: int, groups: ColumnGroups) -> None:
