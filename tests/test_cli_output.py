@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +219,21 @@ def test_bench_needs_no_matplotlib(
     assert capfd.readouterr().err.startswith("there will be no picture: a chart needs")
     assert [path.name for path in Path().iterdir()] == ["hetero-la-bench-table.md"]
     assert "a chart needs the matplotlib" in refused(capfd, *argv, "-o", "b.png")
+
+
+def test_an_interrupted_bench_shows_what_it_has_measured(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure_for(*_: object) -> Iterator[list[Measured]]:
+        yield [Measured("host", "solve", 8, who, (1e-3,)) for who in ("SciPy", OURS)]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench, "measure_for", measure_for)
+    assert main(["bench", "--functions", "solve"]) == 130
+    out, err = capfd.readouterr()
+    assert [row["n"] for row in table(out.split("\n\n")[1])] == ["8"]
+    assert err.endswith("that table, to be shared\nhetero-la: interrupted\n")
+    assert [path.name for path in Path().iterdir()] == ["hetero-la-bench-table.md"]
 
 
 def test_bench_stops_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

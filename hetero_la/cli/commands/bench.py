@@ -72,9 +72,13 @@ def bench(args: argparse.Namespace) -> int:
     versions = installed_versions(gpu)
     places = ["host", "device"] if gpu and args.scheduler is None else ["host"]
     found: list[list[Measured]] = []
+    interrupted: KeyboardInterrupt | None = None
     with _cluster(args.scheduler) as workers, show_steps(args.report.quiet) as show:
-        for rows in measure_for(args.seconds, args.functions, places, gpu, show, args.first):
-            found.append(rows)
+        try:
+            for rows in measure_for(args.seconds, args.functions, places, gpu, show, args.first):
+                found.append(rows)
+        except KeyboardInterrupt as error:
+            interrupted = error  # what was measured until then is shown, for which there is time
     title = _title(versions)
     if args.scheduler is not None:
         title += f"\nhetero_la with {workers_text(workers)} of {args.scheduler}"
@@ -85,12 +89,14 @@ def bench(args: argparse.Namespace) -> int:
     args.report.record(
         machine={name: machine_identity()[name] for name in HARDWARE}, versions=versions, rows=rows
     )
-    if picture is not None and rows:
+    if picture is not None and rows and interrupted is None:
         draw(rows, picture, title)
         args.report.wrote(picture, "that table as a picture")
     if rows:
         write_text(table, f"{title}\n\n{_markdown(head, cells)}\n")
         args.report.wrote(table, "that table, to be shared")
+    if interrupted is not None:
+        raise interrupted
     return 0
 
 
