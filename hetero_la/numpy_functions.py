@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.linalg import LinAlgError
-from scipy.linalg import LinAlgWarning
 
 from hetero_la.api.cholesky import cholesky
 from hetero_la.api.determinant import det, slogdet
 from hetero_la.api.factors import with_each_array
-from hetero_la.api.host_arrays import on_a_gpu
+from hetero_la.api.host_arrays import LEAST_ELEMENTS, on_a_gpu
 from hetero_la.api.lstsq import lstsq
 from hetero_la.api.qr import qr
 from hetero_la.api.solve import inv, solve
+from hetero_la.checks.warnings import without_warnings
+from hetero_la.execution.gpu_choice import gpus_possible
 from hetero_la.tiles.arrays.transfer import array_module
 
-_QR_MODES = {"reduced": "economic", "complete": "full", "r": "r"}
+_QR_MODES = {"reduced": "economic", "complete": "full"}
 
 
 class NumpyCall(NamedTuple):
@@ -51,8 +49,7 @@ def _inv(a: Any) -> NumpyCall:
 
 
 def _det(a: Any) -> NumpyCall:
-    # Ours is in double precision, as SciPy's.
-    return NumpyCall(det, {"a": a}, lambda found: np.asarray(found).astype(a.dtype)[()])
+    return NumpyCall(det, {"a": a})
 
 
 def _slogdet(a: Any) -> NumpyCall:
@@ -64,24 +61,21 @@ def _cholesky(a: Any, /, *, upper: bool = False) -> NumpyCall:
 
 
 def _qr(a: Any, mode: str = "reduced") -> NumpyCall | None:
-    if mode not in _QR_MODES:
+    if mode not in _QR_MODES:  # of "r", ours would be a part of a matrix of the size of A
         return None
-
-    def convert(found: tuple[Any, ...]) -> Any:
-        return found[0][: min(found[0].shape)] if mode == "r" else _qr_type()(*found)
-
-    return NumpyCall(qr, {"a": a, "mode": _QR_MODES[mode]}, convert)
+    arguments = {"a": a, "mode": _QR_MODES[mode]}
+    return NumpyCall(qr, arguments, lambda found: _qr_type()(*found))
 
 
 def _lstsq(a: Any, b: Any, rcond: float | None = None) -> NumpyCall | None:
     if rcond is None:
-        rcond = float(max(np.shape(a)) * np.finfo(np.result_type(a, b)).eps)
+        rcond = max(a.shape) * float(np.finfo(float).eps)
     if not rcond >= 0:
         return None
 
     def convert(found: tuple[Any, ...]) -> tuple[Any, ...]:
         x, residuals, rank, values = found
-        return x, np.atleast_1d(np.real(residuals)), rank, values
+        return x, np.atleast_1d(np.real(residuals)), np.int32(rank), values
 
     return NumpyCall(lstsq, {"a": a, "b": b, "cond": rcond}, convert)
 
@@ -108,26 +102,38 @@ def on_a_gpu_as_numpy(
 ) -> tuple[Any] | None:
     """Compute what a function of `numpy.linalg` does on a GPU, if that is predicted to be faster.
 
+    Parameters
+    ----------
+    name : str
+        Name of the function.
+    args, kwargs
+        Its arguments.
+
     Returns
     -------
     tuple or None
         The result, as NumPy's function returns it; None if NumPy's is to be called, also for what
         that refuses.
     """
-    with contextlib.suppress(TypeError, ValueError, LinAlgError):
+    if not args or not _is_plain(args[0]) or args[0].size < LEAST_ELEMENTS or not gpus_possible():
+        return None
+    try:
         call = CALLS[name](*args, **kwargs)
-        if call is None or not all(map(_is_plain, (call.arguments["a"], call.arguments.get("b")))):
-            return None
-        work_of, core, signature = vars(call.function)["computes"]
-        function = _as_numpy(call.function)
-        found = on_a_gpu(function, work_of, core, signature, (), call.arguments)
-        return None if found is None else (call.convert(found[0]),)
-    return None
+    except TypeError:  # of wrong arguments
+        return None
+    if call is None or not _is_plain(call.arguments.get("b", args[0])):
+        return None
+    work_of, core, signature = vars(call.function)["computes"]
+    try:
+        found = on_a_gpu(_as_numpy(call.function), work_of, core, signature, (), call.arguments)
+    except ValueError:  # of a singular matrix, for one
+        return None
+    return None if found is None else (call.convert(found[0]),)
 
 
 def _is_plain(a: Any) -> bool:
-    """Return whether an array is of a type in which NumPy computes, or None: it has others, too."""
-    return a is None or (type(a) is np.ndarray and a.dtype.char in "fdFD")
+    """Return whether an array is of the types in which NumPy computes, even if others are given."""
+    return type(a) is np.ndarray and a.dtype.char in "dD"
 
 
 def _as_numpy(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -137,8 +143,7 @@ def _as_numpy(function: Callable[..., Any]) -> Callable[..., Any]:
         return array_module(part).ascontiguousarray(part) if np.ndim(part) == 2 else part
 
     def quiet(**arguments: Any) -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LinAlgWarning)
+        with without_warnings():
             return with_each_array(function(**arguments), row_major)
 
     return quiet

@@ -33,6 +33,10 @@ OURS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+#: Whose modules call the libraries' own functions: what ours call must not come back to them.
+_LIBRARIES = ("hetero_la", "scipy", "numpy", "cupy", "cupyx")
+
+
 class _Patch:
     """How often `patch_scipy` has been entered for each library, in all threads."""
 
@@ -63,7 +67,7 @@ def patch_scipy(*, numpy: bool = False) -> Iterator[None]:
     -----
     SciPy's function is called where arguments are not ours: unknown ones, masked arrays, those of
     libraries other than NumPy, CuPy, Dask, pandas and xarray, and dtypes that are not numbers.
-    SciPy's own functions do not see ours in their place.
+    SciPy's and NumPy's own functions do not see ours in their place.
 
     Only attributes of modules are replaced.  What has been stored elsewhere, such as in a class or
     a default argument, and processes that are started in the block, keep SciPy's.
@@ -134,8 +138,8 @@ def _stand_ins(library: str) -> list[tuple[Callable[..., Any], Callable[..., Any
 
 
 def _called_by_others(library: str, caller: str) -> bool:
-    """Return whether a module other than ours, which calls theirs, calls within the block."""
-    return bool(_Patch.depth[library]) and caller.partition(".")[0] != "hetero_la"
+    """Return whether a module calls within the block that is not of these libraries."""
+    return bool(_Patch.depth[library]) and caller.partition(".")[0] not in _LIBRARIES
 
 
 def _stand_in_of_numpy(theirs: Callable[..., Any], name: str) -> Callable[..., Any]:

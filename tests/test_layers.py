@@ -65,7 +65,7 @@ ROOMS = order()
 
 
 def room_of(module: str) -> str:
-    """The room of a module; the package root holds `linalg` and what puts it elsewhere."""
+    """The room of a module; the package root holds `linalg`, and what patches libraries with it."""
     if module in ROOMS:
         return module
     return module if module in PACKAGES else module.rpartition(".")[0]

@@ -523,28 +523,28 @@ def _factor_and_solve(a: Any, b: Any, transposed: bool, in_place: bool, **how: A
         return Solution(b, result.report, lambda: {"judged": 0})
     trans, changed = 2 if transposed else 0, in_place and not result.kept
     on_device, error = is_device_array(b), None
-    matrix = a.T if transposed else a
+    matrix, its_norm = a.T if transposed else a, anorm
+    if transposed and not changed:
+        its_norm = enqueued_norm1(matrix)
     again = _Counted(partial(result.solve_lu, trans=trans))
     if on_device:  # its work is enqueued before the first wait, which is for `info`
         x = result.solve_lu(b, trans, stable=changed)
         _ = result.substitution("lu").inverse_norm
         if not changed:
-            its_norm = enqueued_norm1(matrix) if transposed else anorm
             error = step_ahead(matrix, its_norm, again, b, x)
     rcond = _require_solvable(result, anorm, b)
     if not on_device:
         x = result.solve_lu(b, trans, stable=changed)
     if changed:
         return Solution(x, result.report, dict)
-    anorm = norm1(matrix) if transposed else float(anorm)
-    stable = False
+    norm, stable = float(its_norm), False
     if error is None or not is_settled(error, rcond, x.dtype):
-        x = refine(matrix, anorm, again, b, x, rcond)
-        stable = on_device and not is_accurate(matrix, anorm, b, x)
+        x = refine(matrix, norm, again, b, x, rcond)
+        stable = on_device and not is_accurate(matrix, norm, b, x)
     if stable:
         again = _Counted(partial(result.solve_lu, trans=trans, stable=True))
-        x = refine(matrix, anorm, again, b, again(b))
-    judge = partial(_judge, result, matrix, anorm, rcond, x, b, again, transposed, stable)
+        x = refine(matrix, norm, again, b, again(b))
+    judge = partial(_judge, result, matrix, norm, rcond, x, b, again, transposed, stable)
     return Solution(x, result.report, judge)
 
 
@@ -591,7 +591,7 @@ def _require_nonsingular(result: Result) -> None:
         raise LinAlgError(singular_message(result.info))
 
 
-def _require_solvable(result: Result, anorm: float, like: Any) -> float:
+def _require_solvable(result: Result, anorm: Any, like: Any) -> float:
     """Return 1 / condition; raise LinAlgError for singular factors, warn if nearly singular."""
     _require_nonsingular(result)
     rcond = result.lu_rcond(anorm, like)

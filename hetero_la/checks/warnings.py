@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import warnings
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 from scipy.linalg import LinAlgWarning
 
+_silent = ContextVar("silent", default=False)
+
+
+@contextlib.contextmanager
+def without_warnings() -> Iterator[None]:
+    """Issue no warnings in the block; those of other threads and libraries are not affected."""
+    token = _silent.set(True)
+    try:
+        yield
+    finally:
+        _silent.reset(token)
+
 
 def warn(message: str, category: type[Warning] = LinAlgWarning) -> None:
     """Issue a warning that points at the line that called this package."""
+    if _silent.get():
+        return
     frame, level = sys._getframe(1), 2
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "hetero_la":
         frame, level = frame.f_back, level + 1

@@ -100,7 +100,7 @@ class Result(StepValues):
         lu_solve(self.factors, xp.asarray(self.piv), x, adjoint=trans == 2)
         return x
 
-    def lu_rcond(self, anorm: float, like: Any) -> float:
+    def lu_rcond(self, anorm: Any, like: Any) -> float:
         """Estimate 1 / condition of A from its 1-norm and the factors of LU, wherever they are."""
         lu = None if self.kept else self.factors
         lu = self.substitution("lu") if is_device_array(lu) else lu

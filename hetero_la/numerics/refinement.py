@@ -14,7 +14,7 @@ from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_ho
 from hetero_la.tiles.kernels.cpu import lapack
 from hetero_la.tiles.kernels.gpu_libraries import norms
 
-#: Maximum number of steps; refinement ends sooner once the backward error is small enough.
+#: Most steps, besides one taken ahead; they end sooner once the backward error is small enough.
 _STEPS = 3
 
 #: Up to this fraction of n, right-hand sides are all refined until the error is at rounding level.

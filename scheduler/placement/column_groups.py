@@ -51,11 +51,15 @@ class ColumnGroups:
     def fill(
         cls, layout: TileLayout, distribution: Distribution, capacities: Sequence[int]
     ) -> ColumnGroups:
-        """Form groups that are as large as shards of these element columns allow."""
+        """Form groups that are as large as shards of these element columns allow.
+
+        Each shard has room for the widest column.
+        """
         ends, group, places = [0] * len(capacities), list[int](), list[int]()
         number = 0
         for column, worker in enumerate(distribution.owners):
             width = layout.column_width(column)
+            assert width <= capacities[worker]
             if ends[worker] + width > capacities[worker]:
                 number, ends = number + 1, [0] * len(capacities)
             group.append(number)

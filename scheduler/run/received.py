@@ -74,7 +74,7 @@ class Received:
         if read.slot not in self._memory:
             self._memory[read.slot] = self._device.empty((self._largest,), self._dtype)
         _, array = self._read.get(read.slot, (0, None))
-        if array is None or array.shape != shape:  # step after step has the same view
+        if array is None or array.shape != shape:  # in Cholesky most steps have the same view
             array = self._memory[read.slot][: math.prod(shape)].reshape(shape, order="F")
         self._read[read.slot] = top, array
         return array

@@ -74,6 +74,11 @@ def test_completed_triangles(dtype: str, n: int, conjugate: bool, lower: bool) -
         complete_from_triangle(there, lower=lower, conjugate=conjugate)
         assert np.array_equal(there.get(), np.broadcast_to(expected, there.shape))
     complete_from_triangle(cupy.empty((0, 0), dtype), lower=lower, conjugate=conjugate)
+    stack = cupy.asarray(
+        np.broadcast_to(a[:5, :5], (1500, *a[:5, :5].shape))
+    )  # a grid's most: 1024
+    complete_from_triangle(stack, lower=lower, conjugate=conjugate)
+    assert (stack.get() == expected[:5, :5]).all()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

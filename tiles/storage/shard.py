@@ -74,15 +74,15 @@ class Shard:
     def view(self, start: int, stop: int, first: int, last: int) -> Array:
         """Return tile rows ``[start, stop)`` of the adjacent tile columns `first` to `last`.
 
-        The latest views are kept: where columns are updated step after step, the calls have the
-        same ones, and to make one takes as long as to enqueue a kernel.
+        Some views are kept: to make one takes as long as to enqueue a kernel, and the calls that
+        update columns step after step often have the same ones.
         """
         found = self._views.get((start, stop, first, last))
         if found is None:
             rows = slice(self.layout.row(start), self.layout.row(stop))
             array, begin, _ = self._span[first]
             found = array[rows, begin : self._span[last][2]]
-            if len(self._views) == _VIEWS:
+            if len(self._views) >= _VIEWS:
                 self._views.clear()
             self._views[start, stop, first, last] = found
         return found

@@ -80,8 +80,9 @@ def require_system_finite(a: Array, b: Array) -> None:
         require_finite(a, "a")
         require_finite(b, "b")
         return
-    for name, found in [(name, _holds_not_finite_there(c)) for name, c in (("a", a), ("b", b))]:
-        if found:
+    found = [_holds_not_finite_there(array) for array in (a, b)]
+    for name, bad in zip("ab", found, strict=True):
+        if bad:
             raise _error(name)
 
 

@@ -262,7 +262,7 @@ def backward_error(anorm: Array | float, x: Array, left: Array) -> Array:
     x, left, found, columns = by_columns(x), by_columns(left), _zero(), x.shape[1]
     if columns:
         pair = (x, block(x).ld, len(x), left, block(left).ld, len(left))
-        norm = cupy.asarray(anorm, np.float64)
+        norm = anorm if isinstance(anorm, cupy.ndarray) else cupy.full((), anorm, np.float64)
         _launch("backward_error", x.dtype, (columns,), *pair, norm, found)
     return found
 

@@ -30,8 +30,8 @@ from hetero_la.tiles.storage.pivots import permutation
 
 #: Order of the diagonal blocks, and that of the smaller ones from whose inverses theirs are made.
 _BLOCK, _LEAF = 1024, 256
-#: Order of the latter where it is LU that has one diagonal block of several: the GPU takes 0.2 ms
-#: less, and the host, which LU keeps waiting, no more than 0.1 ms more.
+#: Order of the latter for LU with a single diagonal block of several leaves: the GPU takes 0.2 ms
+#: less, and the host, which waits for LU anyhow, no more than 0.1 ms more.
 _SMALL_LEAF = 64
 #: Interchanges for which shared memory has room.
 _MOST_IN_SHARED = 4096
