@@ -6,6 +6,7 @@ import copy
 import json
 import pickle
 import warnings
+import weakref
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -21,7 +22,7 @@ from hetero_la import cho_factor, cho_solve, lstsq, lu_factor, lu_solve, solve
 from hetero_la.cli.main import main
 from hetero_la.mixed import prediction
 from hetero_la.mixed.equilibration import general_equilibration, lowered
-from hetero_la.mixed.fallback import LowerPrecisionError
+from hetero_la.mixed.fallback import LowerPrecisionError, first_mixed, give_up
 from hetero_la.mixed.gmres import flexible_gmres
 from hetero_la.mixed.refinement import RefinedSystem, refine_to_full
 from hetero_la.planning.decisions import Problem
@@ -51,6 +52,22 @@ def nearly_singular(n: int = N, rank: int = N - 1, dtype: str = "float64") -> np
     a = random(n, dtype=dtype)
     a[:, rank:] = a[:, :rank] @ random(rank, n - rank, seed=2) + 1e-11 * a[:, rank:]
     return a
+
+
+def test_full_precision_has_the_memory_of_the_lower_one() -> None:
+    """On a GPU both would not fit: a copy, its factors, and what full precision takes."""
+    copies: list[weakref.ref[Any]] = []
+
+    def in_both() -> Any:
+        lower = np.ones(9, np.float32)
+        copies.append(weakref.ref(lower))
+        give_up("it is of no use")
+
+    def in_full() -> Any:
+        assert copies[0]() is None
+        return copies
+
+    assert first_mixed(in_both, in_full, lambda found: None, np.dtype(float)) is copies
 
 
 def require_lower(report: Any, dtype: str, *, inner: bool = False) -> None:

@@ -61,13 +61,15 @@ def first_mixed(
     dtype : dtype
         The full precision.
     """
-    began = time.perf_counter()
+    began, found = time.perf_counter(), None
     try:
         found, outcome = mixed()
     except LowerPrecisionError as failed:
-        found, outcome = full(), failed.outcome(dtype)
+        outcome = failed.outcome(dtype)
     except MemoryError:
-        found, outcome = full(), MixedOutcome(dtype.name, fallback="there is no room for a copy")
+        outcome = MixedOutcome(dtype.name, fallback="there is no room for a copy")
+    if found is None:  # what the error's traceback held, the copy for one, is free by now
+        found = full()
     run = run_of(found)
     if run is not None:
         run.mixed = outcome
