@@ -20,8 +20,6 @@ from hetero_la.tiles.storage.staging import Staging, copies_on_host, copy_in_pla
 _LARGE = 1 << 26
 #: Seconds between looks whether a run goes on that waits for another worker's store.
 _LOOK_INTERVAL = 1e-3
-#: Views of a shard that are kept.
-_VIEWS = 16
 
 
 class Shard:
@@ -59,7 +57,6 @@ class Shard:
     ) -> None:
         self.layout = layout
         self._span: dict[int, tuple[Array, int, int]] = dict(kept._span) if kept else {}
-        self._views: dict[tuple[int, int, int, int], Array] = {}
         whole = array.shape[1] == layout.width
         stop = 0
         for column in columns:
@@ -72,20 +69,10 @@ class Shard:
         return column in self._span
 
     def view(self, start: int, stop: int, first: int, last: int) -> Array:
-        """Return tile rows ``[start, stop)`` of the adjacent tile columns `first` to `last`.
-
-        Some views are kept: to make one takes as long as to enqueue a kernel, and the calls that
-        update columns step after step often have the same ones.
-        """
-        found = self._views.get((start, stop, first, last))
-        if found is None:
-            rows = slice(self.layout.row(start), self.layout.row(stop))
-            array, begin, _ = self._span[first]
-            found = array[rows, begin : self._span[last][2]]
-            if len(self._views) >= _VIEWS:
-                self._views.clear()
-            self._views[start, stop, first, last] = found
-        return found
+        """Return tile rows ``[start, stop)`` of the adjacent tile columns `first` to `last`."""
+        rows = slice(self.layout.row(start), self.layout.row(stop))
+        array, begin, _ = self._span[first]
+        return array[rows, begin : self._span[last][2]]
 
 
 def local_width(layout: TileLayout, columns: Sequence[int]) -> int:
