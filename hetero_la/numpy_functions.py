@@ -11,7 +11,7 @@ import numpy as np
 from hetero_la.api.cholesky import cholesky
 from hetero_la.api.determinant import det, slogdet
 from hetero_la.api.factors import with_each_array
-from hetero_la.api.host_arrays import LEAST_ELEMENTS, on_a_gpu
+from hetero_la.api.host_arrays import LEAST_ELEMENTS, Movable, on_a_gpu
 from hetero_la.api.lstsq import lstsq
 from hetero_la.api.qr import qr
 from hetero_la.api.solve import inv, solve
@@ -123,9 +123,9 @@ def on_a_gpu_as_numpy(
         return None
     if call is None or not _is_plain(call.arguments.get("b", args[0])):
         return None
-    work_of, core, signature = vars(call.function)["computes"]
+    movable: Movable = vars(call.function)["movable"]
     try:
-        found = on_a_gpu(_as_numpy(call.function), work_of, core, signature, (), call.arguments)
+        found = on_a_gpu(movable._replace(function=_as_numpy(movable.function)), (), call.arguments)
     except ValueError:  # of a singular matrix, for one
         return None
     return None if found is None else (call.convert(found[0]),)
@@ -142,6 +142,7 @@ def _as_numpy(function: Callable[..., Any]) -> Callable[..., Any]:
     def row_major(part: Any) -> Any:
         return array_module(part).ascontiguousarray(part) if np.ndim(part) == 2 else part
 
+    @functools.wraps(function)
     def quiet(**arguments: Any) -> Any:
         with without_warnings():
             return with_each_array(function(**arguments), row_major)

@@ -33,7 +33,8 @@ OURS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-#: Whose modules call the libraries' own functions: what ours call must not come back to them.
+#: Libraries whose modules call SciPy's and NumPy's own functions: what our functions call must not
+#: come back to ours.
 _LIBRARIES = ("hetero_la", "scipy", "numpy", "cupy", "cupyx")
 
 

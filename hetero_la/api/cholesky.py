@@ -747,7 +747,8 @@ def _solve_on_device(a: Any, b: Any, **how: Any) -> Solution:
         return Solution(b, result.report, lambda: {"judged": 0})
     rcond = reciprocal_condition(anorm, factor, x, None, hermitian=True)
     warn_ill_conditioned(rcond, a.dtype)
-    fast, anorm = is_small(error, a.dtype), float(anorm)
+    fast = is_small(error, a.dtype)
     if not fast:
         x = solve_with_cholesky(result.factors, b, lower=True)
-    return Solution(x, result.report, partial(_judge, result, a, anorm, rcond, x, b, fast))
+    judge = partial(_judge, result, a, float(anorm), rcond, x, b, fast)
+    return Solution(x, result.report, judge)

@@ -72,13 +72,10 @@ class Work(NamedTuple):
 WorkOf = Callable[[dict[str, Any], int, int], "Work | None"]
 
 
-def on_a_gpu(
-    function: Callable[..., Any], work_of: WorkOf, core: tuple[str, ...],
-    signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any],
-) -> tuple[Any] | None:  # fmt: skip
-    """Compute on a GPU what is predicted to be there first, copies counted.
+class Movable(NamedTuple):
+    """A function that may be computed where its arrays are not.
 
-    Parameters
+    Attributes
     ----------
     function : callable
         The function, for arrays of any place.
@@ -88,6 +85,21 @@ def on_a_gpu(
         Names of its array arguments.
     signature : inspect.Signature
         Of the function.
+    """
+
+    function: Callable[..., Any]
+    work_of: WorkOf
+    core: tuple[str, ...]
+    signature: inspect.Signature
+
+
+def on_a_gpu(movable: Movable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
+    """Compute on a GPU what is predicted to be there first, copies counted.
+
+    Parameters
+    ----------
+    movable : Movable
+        The function.
     args, kwargs
         Its arguments.
 
@@ -98,7 +110,7 @@ def on_a_gpu(
     """
     if not gpus_possible():
         return None
-    request = _request(work_of, core, signature, args, kwargs, lambda a: type(a) is np.ndarray)
+    request = _request(movable, args, kwargs, lambda a: type(a) is np.ndarray)
     gpu = None if request is None else gpu_for(request.asked)
     if request is None or gpu is None:
         return None
@@ -111,7 +123,7 @@ def on_a_gpu(
             copies, times = _copies(gpu), [time.perf_counter()]
             given = {name: copies.to_gpu(a) for name, a in cast.items()}
             times.append(time.perf_counter())
-            found = function(**{**arguments, **given, **dict(work.known)})
+            found = movable.function(**{**arguments, **given, **dict(work.known)})
             times.append(time.perf_counter())
             here = _home(found, copies)
     except MemoryError:  # of the GPU
@@ -123,14 +135,13 @@ def on_a_gpu(
 
 
 def on_the_host(
-    function: Callable[..., Any], work_of: WorkOf, core: tuple[str, ...],
-    signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any],
-) -> tuple[Any] | None:  # fmt: skip
+    movable: Movable, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any] | None:
     """Compute on the host, with small arrays of a GPU, what is predicted to be done there first.
 
     See `on_a_gpu` for the parameters.
     """
-    request = _request(work_of, core, signature, args, kwargs, is_device_array)
+    request = _request(movable, args, kwargs, is_device_array)
     if request is None or len({device_index(a) for a in request.arrays.values()}) > 1:
         return None
     like = next(iter(request.arrays.values()))
@@ -138,7 +149,7 @@ def on_the_host(
         return None
     with on_device_of(like):
         given = {name: to_host(a) for name, a in request.arrays.items()}
-        return (_back(function(**{**request.arguments, **given})),)
+        return (_back(movable.function(**{**request.arguments, **given})),)
 
 
 class _Request(NamedTuple):
@@ -151,20 +162,19 @@ class _Request(NamedTuple):
 
 
 def _request(
-    work_of: WorkOf, core: tuple[str, ...], signature: inspect.Signature, args: tuple[Any, ...],
-    kwargs: dict[str, Any], fits: Callable[[Any], bool],
-) -> _Request | None:  # fmt: skip
+    movable: Movable, args: tuple[Any, ...], kwargs: dict[str, Any], fits: Callable[[Any], bool]
+) -> _Request | None:
     """Return what a call asks for; None unless it may be computed elsewhere."""
     try:
-        arguments = signature.bind(*args, **kwargs).arguments
+        arguments = movable.signature.bind(*args, **kwargs).arguments
     except TypeError:  # which the call will raise
         return None
-    arrays = {name: arguments[name] for name in core if arguments.get(name) is not None}
+    arrays = {name: arguments[name] for name in movable.core if arguments.get(name) is not None}
     plain = all(fits(a) and a.ndim in (1, 2) and a.size for a in arrays.values())
     free = arguments.get("client") is None and not arguments.get("options")
-    if len(arrays) < len(core) or not plain or not free:
+    if len(arrays) < len(movable.core) or not plain or not free:
         return None
-    work, asked = _asked(work_of, list(arrays.values()), arguments)
+    work, asked = _asked(movable.work_of, list(arrays.values()), arguments)
     return None if work is None or asked is None else _Request(arguments, arrays, work, asked)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, Unpack, overload
@@ -10,7 +9,6 @@ from typing import Any, Literal, Unpack, overload
 import numpy as np
 import scipy.linalg
 from numpy.linalg import LinAlgError
-from scipy.linalg import LinAlgWarning
 
 from hetero_la.accuracy.factored import LUFactored
 from hetero_la.accuracy.judging import (
@@ -57,7 +55,7 @@ from hetero_la.checks.inputs import (
     as_system,
     require_pivoting,
 )
-from hetero_la.checks.warnings import singular_message, warn_ill_conditioned
+from hetero_la.checks.warnings import singular_message, warn_ill_conditioned, without_warnings
 from hetero_la.execution.destination import can_hold_result
 from hetero_la.execution.execute import execute
 from hetero_la.execution.executor_choice import require_options
@@ -374,8 +372,7 @@ def _solve_simple(a: Any, b: Any, found: Found, transposed: bool) -> Solution:
         matrix = as_named(a, found)
         matrix, columns = matrix.T if transposed else matrix, (len(x), -1)
         anorm, right = norm1(matrix), b.reshape(columns)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LinAlgWarning)  # X has had its warning
+        with without_warnings():  # X has had its own
             rcond = estimate_reciprocal_condition(anorm, right, again)
             return {"rcond": rcond} | facts_of_solution(
                 matrix, anorm, x.reshape(columns), right, again
@@ -523,21 +520,20 @@ def _factor_and_solve(a: Any, b: Any, transposed: bool, in_place: bool, **how: A
         return Solution(b, result.report, lambda: {"judged": 0})
     trans, changed = 2 if transposed else 0, in_place and not result.kept
     on_device, error = is_device_array(b), None
-    matrix, its_norm = a.T if transposed else a, anorm
-    if transposed and not changed:
-        its_norm = enqueued_norm1(matrix)
+    matrix = a.T if transposed else a
+    norm = enqueued_norm1(matrix) if transposed and not changed else anorm
     again = _Counted(partial(result.solve_lu, trans=trans))
     if on_device:  # its work is enqueued before the first wait, which is for `info`
         x = result.solve_lu(b, trans, stable=changed)
         _ = result.substitution("lu").inverse_norm
         if not changed:
-            error = step_ahead(matrix, its_norm, again, b, x)
+            error = step_ahead(matrix, norm, again, b, x)
     rcond = _require_solvable(result, anorm, b)
     if not on_device:
         x = result.solve_lu(b, trans, stable=changed)
     if changed:
         return Solution(x, result.report, dict)
-    norm, stable = float(its_norm), False
+    norm, stable = float(norm), False
     if error is None or not is_settled(error, rcond, x.dtype):
         x = refine(matrix, norm, again, b, x, rcond)
         stable = on_device and not is_accurate(matrix, norm, b, x)

@@ -16,6 +16,7 @@ from hetero_la.api.factors import with_each_array
 from hetero_la.api.host_arrays import (
     LEAST_ELEMENTS,
     MOST_ELEMENTS,
+    Movable,
     WorkOf,
     on_a_gpu,
     on_the_host,
@@ -79,7 +80,7 @@ def array_function(
         split = over_stacks(together, **core)(function) if stacks else function
         eager = on_device_of_arrays(split)
         ndims = [_most_dimensions(ndim) for ndim in core.values()]
-        signature, names = inspect.signature(function), tuple(core)
+        movable = work_of and Movable(function, work_of, tuple(core), inspect.signature(function))
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -88,23 +89,23 @@ def array_function(
                     if type(value) is not np.ndarray or value.ndim > ndim:
                         break
                 else:
-                    if args[0].size < LEAST_ELEMENTS or work_of is None:
+                    if args[0].size < LEAST_ELEMENTS or movable is None:
                         return function(*args, **kwargs)
             entries = _entries(args, kwargs)
             if any(map(is_foreign, entries)):
                 return _converted(wrapped, args, kwargs)
             if any(map(is_dask_array, entries)):
                 return lazy_function(function.__name__)(*args, **kwargs)
-            if work_of is not None:
+            if movable is not None:
                 sizes = [value.size for value in entries if is_device_array(value)]
                 if not sizes or max(sizes) <= MOST_ELEMENTS:
                     elsewhere = on_the_host if sizes else on_a_gpu
-                    found = elsewhere(function, work_of, names, signature, args, kwargs)
+                    found = elsewhere(movable, args, kwargs)
                     if found is not None:
                         return found[0]
             return eager(*args, **kwargs)
 
-        vars(wrapped)["computes"] = work_of, names, signature  # as `on_a_gpu` takes them
+        vars(wrapped)["movable"] = movable
         return cast(F, wrapped)
 
     return decorate

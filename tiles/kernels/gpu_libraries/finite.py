@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy.linalg import blas
 
@@ -34,8 +32,8 @@ def is_finite(a: Array) -> bool:
         return bool(np.isfinite(_sum(a)) or np.isfinite(a).all())
 
 
-def _holds_not_finite_there(a: Array) -> Any:
-    """Return whether an array on a GPU holds NaN or infinity; if it is to be read, as an array."""
+def _holds_not_finite_there(a: Array) -> Array | bool:
+    """Return whether an array on a GPU holds NaN or infinity; where it may, without a wait."""
     with on_device_of(a):
         if a.dtype.char == "e":  # half precision
             a = a.astype(np.float32)
