@@ -41,7 +41,9 @@ def programs(n: int) -> dict[str, Callable[[], Any]]:
         ),
         "Ridge, n features": lambda: Ridge(solver="cholesky").fit(wide, y).coef_,
         "GLS, 20 regressors": lambda: GLS(y, wide[:, :20], sigma=covariance).fit().params,
-        "OLS, n/20 regressors": lambda: OLS(y, wide[:, : n // 20]).fit(method="qr").params,
+        "OLS, n/20 regressors": lambda: OLS(y, wide[:, : n // 20]).fit().params,
+        "OLS, n/20, by QR": lambda: OLS(y, wide[:, : n // 20]).fit(method="qr").params,
+        "OLS, n/4 regressors": lambda: OLS(y, wide[:, : n // 4]).fit().params,
     }
 
 

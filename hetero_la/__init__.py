@@ -81,7 +81,7 @@ from hetero_la.planning.options import Options
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import plan
 from hetero_la.scheduler.cluster.cluster import Cluster
-from hetero_la.scipy_patch import patch_scipy
+from hetero_la.stand_ins.scipy_patch import patch_scipy
 from hetero_la.tiles.arrays.displayed import provide_displays
 
 __version__ = "0.1.0"

@@ -3,7 +3,7 @@
 import sys
 
 from hetero_la.cli.main import main
-from hetero_la.scipy_patch import run_script
+from hetero_la.stand_ins.scipy_patch import run_script
 
 if __name__ == "__main__":
     if sys.argv[1:] and sys.argv[1].endswith(".py"):

@@ -18,7 +18,7 @@ import scipy
 import scipy.linalg
 from packaging.specifiers import SpecifierSet
 
-from hetero_la.scipy_patch import OURS, exchange
+from hetero_la.stand_ins.scipy_patch import OURS, exchange
 
 #: In the place of functions, and of the module that has them.
 IN_PLACE_OF: list[tuple[Any, Any]] = [

@@ -22,9 +22,10 @@ from numpy.linalg import LinAlgError
 from scipy.linalg import LinAlgWarning
 
 import hetero_la
-from hetero_la import LUFactors, numpy_functions
+from hetero_la import LUFactors
 from hetero_la.api.host_arrays import Movable, on_a_gpu
-from hetero_la.scipy_patch import OURS, run_script
+from hetero_la.stand_ins import numpy_functions
+from hetero_la.stand_ins.scipy_patch import OURS, run_script
 from tests.support import positive, random
 
 THEIRS = {name: getattr(scipy.linalg, name) for name in OURS}
@@ -202,7 +203,8 @@ def test_least_squares_of_statsmodels(gpu: list[str]) -> None:
             assert vars(models)["cholesky"] is scipy.linalg.cholesky
             found = results()
         np.testing.assert_allclose(np.hstack(found), np.hstack(expected), rtol=1e-9)
-        assert bool(gpu) is numpy
+        used = {"svd", "singular_values", "pinv", "qr", "inv", "solve"}
+        assert set(gpu) == (used if numpy else set())
 
 
 SCRIPT = """
@@ -239,6 +241,7 @@ def test_a_script_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str])
 NUMPY_CALLS: dict[str, list[tuple[Any, ...]]] = {
     "solve": [(B,), (B[:, 0],)], "inv": [()], "det": [()], "slogdet": [()], "cholesky": [()],
     "qr": [(), ("reduced",), ("complete",)], "lstsq": [(B,), (B[:, 0],), (B, 1e-3)],
+    "svd": [(False,), (True, False)], "pinv": [(), (0.2,)], "matrix_rank": [(), (7.0,)],
 }  # fmt: skip
 
 
@@ -265,7 +268,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_results_of_a_gpu_are_as_numpy_s(
     name: str, dtype: str, shape: tuple[int, int], gpu: list[str]
 ) -> None:
-    if shape[0] != shape[1] and name not in ("qr", "lstsq"):
+    if shape[0] != shape[1] and name not in ("qr", "lstsq", "svd", "pinv", "matrix_rank"):
         pytest.skip("of square matrices")
     a = positive(40, dtype) if shape == (40, 40) else random(*shape, dtype)
     for rest in NUMPY_CALLS[name]:
@@ -280,12 +283,15 @@ def test_results_of_a_gpu_are_as_numpy_s(
             assert np.result_type(one) == np.result_type(other)
             if np.ndim(one) == 2:
                 assert one.flags.c_contiguous
-                if name == "qr":  # signs of columns are free
+                if name in ("qr", "svd"):  # signs of columns are free
                     one, other = np.abs(one), np.abs(other)
             np.testing.assert_allclose(
                 one, other, rtol=1e-10, atol=1e-12 * np.max(np.abs(other), initial=1)
             )
-    assert gpu == [name] * len(NUMPY_CALLS[name])
+        if name == "svd" and len(both[0]) == 3:
+            u, values, vh = found
+            np.testing.assert_allclose((u * values) @ vh, a, atol=1e-11 * values[0])
+    assert len(gpu) == len(NUMPY_CALLS[name])
 
 
 def test_what_is_not_for_a_gpu_is_numpy_s(gpu: list[str]) -> None:
@@ -296,7 +302,14 @@ def test_what_is_not_for_a_gpu_is_numpy_s(gpu: list[str]) -> None:
         np.linalg.inv(np.eye(3).view(np.matrix))
         np.linalg.qr(A, mode="raw")
         np.linalg.lstsq(A, B, rcond=-1)
+        np.linalg.svd(A)  # with square U and V
+        np.linalg.svd(A, False, True, True)
+        np.linalg.pinv(A, rtol=1e-9)
+        np.linalg.pinv(np.diag([1.0, 0.0]), np.array(1e-9))
+        np.linalg.matrix_rank(A, np.array(1e-9))
         assert not gpu
+        with pytest.raises(LinAlgError, match="did not converge"):
+            np.linalg.svd(np.full((4, 2), np.nan), False)
         with pytest.raises(LinAlgError, match="Singular matrix"):
             np.linalg.inv(np.zeros((3, 3)))
         assert np.isnan(np.linalg.solve(A * np.nan, B)).all()
@@ -309,6 +322,18 @@ def test_what_is_not_for_a_gpu_is_numpy_s(gpu: list[str]) -> None:
             hetero_la.inv(near)
         np.linalg.inv(near)  # pytest makes errors of warnings
         assert len(gpu) == 1
+
+
+@pytest.mark.parametrize("factor", [1e-305, 1e300])
+def test_decompositions_near_the_ends_of_the_range(factor: float, gpu: list[str]) -> None:
+    a = random(40, 10, "float64")
+    with hetero_la.patch_scipy(numpy=True):
+        u, s, vh = np.linalg.svd(factor * a, full_matrices=False)
+        inverse = np.linalg.pinv(factor * a)
+        assert np.linalg.matrix_rank(factor * a) == 10
+    np.testing.assert_allclose((u * (s / factor)) @ vh, a, atol=1e-12)
+    np.testing.assert_allclose(inverse @ (factor * a), np.eye(10), atol=1e-12)
+    assert len(gpu) == 3
 
 
 def test_single_precision_is_computed_in_double(gpu: list[str]) -> None:
@@ -357,10 +382,18 @@ def test_numpy_s_functions_on_a_gpu(dtype: str, monkeypatch: pytest.MonkeyPatch)
         q, r = np.linalg.qr(tall)
         np.linalg.lstsq(tall, tall[:, :2])
         sign, log = np.linalg.slogdet(a)
-    assert len(went) == 6
-    assert all(went)
+        u, s, vh = np.linalg.svd(tall, full_matrices=False)
+        wide = np.linalg.svd(tall.T, full_matrices=False)
+        inverses = np.linalg.pinv(tall), np.linalg.pinv(tall.T)
+        assert np.linalg.matrix_rank(tall) == 700
+        assert all(went)
+        assert len(went) == 11
+        assert np.linalg.svd(a, full_matrices=False)[1][-1] > 0  # of a square matrix: NumPy's
+        assert went[11:] == [None]
     for found, expected in (
         (a @ x, b), (a @ inverse, np.eye(n)), (lower @ lower.conj().T, a), (q @ r, tall),
+        ((u * s) @ vh, tall), ((wide[0] * wide[1]) @ wide[2], tall.T), (wide[1], s),
+        (inverses[0] @ tall, np.eye(700)), (tall.T @ inverses[1], np.eye(700)),
     ):  # fmt: skip
         assert np.abs(found - expected).max() < limit * np.abs(expected).max()
     assert sign == pytest.approx(1, abs=1e-3)

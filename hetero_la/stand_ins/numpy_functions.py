@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from hetero_la.api.qr import qr
 from hetero_la.api.solve import inv, solve
 from hetero_la.checks.warnings import without_warnings
 from hetero_la.execution.gpu_choice import gpus_possible
+from hetero_la.stand_ins.tall_svd import pinv, singular_values, svd
 from hetero_la.tiles.arrays.transfer import array_module
 
 _QR_MODES = {"reduced": "economic", "complete": "full"}
@@ -80,16 +82,45 @@ def _lstsq(a: Any, b: Any, rcond: float | None = None) -> NumpyCall | None:
     return NumpyCall(lstsq, {"a": a, "b": b, "cond": rcond}, convert)
 
 
+def _svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> NumpyCall | None:
+    if not compute_uv:
+        return NumpyCall(singular_values, {"a": a})
+    if full_matrices:
+        return None
+    return NumpyCall(svd, {"a": a}, lambda found: _svd_type()(*found))
+
+
+def _pinv(a: Any, rcond: float | None = None) -> NumpyCall | None:
+    cond = 1e-15 if rcond is None else rcond
+    return NumpyCall(pinv, {"a": a, "cond": cond}) if isinstance(cond, Real) and cond >= 0 else None
+
+
+def _matrix_rank(A: Any, tol: float | None = None) -> NumpyCall | None:
+    if not (tol is None or isinstance(tol, Real)):
+        return None
+    cond = max(A.shape) * float(np.finfo(float).eps)
+
+    def convert(values: np.ndarray) -> Any:
+        return np.count_nonzero(values > (cond * values[0] if tol is None else tol), axis=-1)
+
+    return NumpyCall(singular_values, {"a": A}, convert)
+
+
 #: By the names of NumPy's functions: from their arguments to a call of ours, if there is one.
 CALLS: dict[str, Callable[..., NumpyCall | None]] = {
     "solve": _solve, "inv": _inv, "det": _det, "slogdet": _slogdet, "cholesky": _cholesky,
-    "qr": _qr, "lstsq": _lstsq,
+    "qr": _qr, "lstsq": _lstsq, "svd": _svd, "pinv": _pinv, "matrix_rank": _matrix_rank,
 }  # fmt: skip
 
 
 @functools.cache
 def _qr_type() -> Any:
     return type(np.linalg.qr(np.eye(1)))
+
+
+@functools.cache
+def _svd_type() -> Any:
+    return type(np.linalg.svd(np.eye(1)))
 
 
 @functools.cache

@@ -18,18 +18,21 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.linalg
 
-from hetero_la import linalg
-from hetero_la.numpy_functions import CALLS, on_a_gpu_as_numpy
+from hetero_la.api.cholesky import cho_factor, cho_solve, cholesky
+from hetero_la.api.determinant import det
+from hetero_la.api.lstsq import lstsq
+from hetero_la.api.lu import lu, lu_factor, lu_solve
+from hetero_la.api.qr import qr
+from hetero_la.api.solve import inv, solve
+from hetero_la.stand_ins.numpy_functions import CALLS, on_a_gpu_as_numpy
 from hetero_la.tiles.arrays.errors import UnsupportedDtypeError
 from hetero_la.tiles.arrays.foreign import is_foreign, without_labels
 
 #: Those that take SciPy's arguments, and return what SciPy's return.
 OURS: dict[str, Callable[..., Any]] = {
-    name: getattr(linalg, name)
-    for name in (
-        "lu", "lu_factor", "lu_solve", "solve", "inv", "det", "cholesky", "cho_factor",
-        "cho_solve", "qr", "lstsq",
-    )
+    "lu": lu, "lu_factor": lu_factor, "lu_solve": lu_solve, "solve": solve, "inv": inv, "det": det,
+    "cholesky": cholesky, "cho_factor": cho_factor, "cho_solve": cho_solve, "qr": qr,
+    "lstsq": lstsq,
 }  # fmt: skip
 
 
@@ -56,8 +59,9 @@ def patch_scipy(*, numpy: bool = False) -> Iterator[None]:
     Parameters
     ----------
     numpy : bool, optional
-        Whether `solve`, `inv`, `det`, `slogdet`, `cholesky`, `qr` and `lstsq` of `numpy.linalg` are
-        ours, too, where a GPU is predicted to be faster.  Elsewhere NumPy's own are called.
+        Whether `solve`, `inv`, `det`, `slogdet`, `cholesky`, `qr`, `lstsq`, `svd`, `pinv` and
+        `matrix_rank` of `numpy.linalg` are ours, too, where a GPU is predicted to be faster.
+        Elsewhere NumPy's own are called.
 
     Yields
     ------

@@ -1,0 +1,1 @@
+"""Our functions in the place of SciPy's and NumPy's."""
