@@ -176,13 +176,12 @@ def times_rows(a: Any, exponents: np.ndarray | None) -> Any:
     >>> times_rows(np.array([[1.0], [3.0]]), np.array([1, -1])).ravel()
     array([2. , 1.5])
     """
-    return a if exponents is None else _times(a, exponents[:, None])
+    return a if exponents is None else _times(a, array_module(a).asarray(exponents)[:, None])
 
 
-def _times(a: Any, exponents: np.ndarray) -> Any:
+def _times(a: Any, exponents: Any) -> Any:
     """Multiply by powers of two, which may themselves be out of range."""
     xp = array_module(a)
-    exponents = xp.asarray(exponents)
     if a.dtype.kind == "f":
         return xp.ldexp(a, exponents)
     scaled = xp.empty_like(a)
@@ -199,7 +198,8 @@ def scaled(part: Any, rows: np.ndarray, columns: np.ndarray) -> Any:
     array([[2., 0.],
            [0., 2.]])
     """
-    return _times(part, rows[:, None] + columns)
+    xp = array_module(part)  # the sum is as large as the block: it is made where that is
+    return _times(part, xp.asarray(rows)[:, None] + xp.asarray(columns))
 
 
 def _exponents(largest: np.ndarray) -> np.ndarray:
