@@ -46,15 +46,17 @@ class ThreadPort(Port):
     ----------
     table : WaitTable
         The run's messages.
-    enqueuer : Enqueuer
-        The run's threads that enqueue.
+    enqueuer : Enqueuer or None
+        The run's threads that enqueue; None for a worker that is alone, which waits for no turn.
     worker : int
         Index of the worker.
     device : Device
         Its device.
     """
 
-    def __init__(self, table: WaitTable, enqueuer: Enqueuer, worker: int, device: Device) -> None:
+    def __init__(
+        self, table: WaitTable, enqueuer: Enqueuer | None, worker: int, device: Device
+    ) -> None:
         self._table, self._worker, self.device = table, worker, device
         self._enqueuer = enqueuer if device.enqueues else None
         if self._enqueuer is not None:

@@ -73,15 +73,17 @@ class Received:
         shape = (self._layout.row(stop) - top, self._layout.column_width(column))
         if read.slot not in self._memory:
             self._memory[read.slot] = self._device.empty((self._largest,), self._dtype)
-        array = self._memory[read.slot][: math.prod(shape)].reshape(shape, order="F")
+        _, array = self._read.get(read.slot, (0, None))
+        if array is None or array.shape != shape:  # in Cholesky most steps have the same view
+            array = self._memory[read.slot][: math.prod(shape)].reshape(shape, order="F")
         self._read[read.slot] = top, array
         return array
 
     def in_buffer(self, slot: int, region: Region) -> Array:
         """Return the view of a region in the buffer that it was read back to."""
         top, array = self._read[slot]
-        row = self._layout.row
-        return array[row(region.start) - top : row(region.stop) - top]
+        first, last = (self._layout.row(tile) - top for tile in (region.start, region.stop))
+        return array if last - first == len(array) else array[first:last]
 
     def find(self, region: Region) -> Array | None:
         """Return the latest received array that has a region; None if there is none."""

@@ -35,7 +35,7 @@ class ThreadedRun:
     def __init__(self, job: Job, storage: Storage) -> None:
         self.job, self.storage = job, storage
         self.table = WaitTable()
-        self._enqueuer = Enqueuer(self.table)
+        self._enqueuer = Enqueuer(self.table) if len(job.programs) > 1 else None
         self._name = uuid.uuid4().hex
         self.runners: dict[int, Runner] = {}
         self.outcome = Outcome()

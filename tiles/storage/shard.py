@@ -158,11 +158,14 @@ class _Stored(NamedTuple):
         Lets a queue of a device wait until the column has been read there.
     follow : callable
         Lets copies to a device wait until the column is where it was stored.
+    by_pieces : bool
+        Whether copies between there and a device go through pinned buffers.
     """
 
     device: Device
     let_overwrite: Callable[[Device, Queue], None]
     follow: Callable[[Device], None]
+    by_pieces: bool
 
 
 def _wait_until(reached: Callable[[], bool], check: Callable[[], None]) -> None:
@@ -298,9 +301,11 @@ class ArrayStorage:
         _wait_until(issued.done, check)
         stored = issued.result()
         stored.follow(device)
-        self._on(device).upload(
-            target, self.target[rows, start - self._absent : stop - self._absent]
-        )
+        source = self.target[rows, start - self._absent : stop - self._absent]
+        if stored.by_pieces:
+            self._on(device).upload(target, source)
+        else:  # at once: with little memory the host's time for each copy sets the rate
+            device.copy(target, source, Queue.COPY)
         if stored.device is not device:
             self._reloads.setdefault(start, []).append(device.record(Queue.COPY))
 
@@ -343,13 +348,15 @@ class ArrayStorage:
                 device,
                 lambda other, queue: other.wait(queue, event),
                 lambda other: other.wait(Queue.COPY, event),
+                by_pieces=False,
             )
         if device not in self._departing:
             arriving = self._arriving.get(device)
             before = arriving.wait if arriving else lambda: None
             self._departing[device] = DepartingColumns(device, self.target.nbytes, before)
         departure = self._departing[device].store(target, source, ready)
-        return _Stored(device, departure.let_overwrite, lambda other: departure.wait())
+        wait = departure.wait
+        return _Stored(device, departure.let_overwrite, lambda other: wait(), by_pieces=True)
 
     def _copy(self, target: Array, source: Array) -> None:
         """Copy where both arrays are; on the host, complete after `flush`."""
