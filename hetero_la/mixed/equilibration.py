@@ -156,16 +156,21 @@ def lowered(a: Any, dtype: Any, scaling: Equilibration | None) -> Any:
         with np.errstate(over="ignore", under="ignore"):  # infinity shows in the factors
             if scaling is not None:
                 for rows, columns in _blocks(a):
-                    copy[rows, columns] = scaled(
-                        a[rows, columns], scaling.rows[rows], scaling.columns[columns]
-                    )
+                    part = scaled(a[rows, columns], scaling.rows[rows], scaling.columns[columns])
+                    _assign(copy[rows, columns], part)
             elif xp is np:
                 copy_on_host(copy, a)
-            elif is_column_major(a):  # by rows: CuPy copies in their order
-                copy.T[...] = a.T
             else:
-                copy[...] = a
+                _assign(copy, a)
     return copy
+
+
+def _assign(copy: Any, a: Any) -> None:
+    """Copy to a matrix of another type."""
+    if is_column_major(a):  # by rows: CuPy copies in their order
+        copy.T[...] = a.T
+    else:
+        copy[...] = a
 
 
 def times_rows(a: Any, exponents: np.ndarray | None) -> Any:
@@ -198,8 +203,11 @@ def scaled(part: Any, rows: np.ndarray, columns: np.ndarray) -> Any:
     array([[2., 0.],
            [0., 2.]])
     """
-    xp = array_module(part)  # the sum is as large as the block: it is made where that is
-    return _times(part, xp.asarray(rows)[:, None] + xp.asarray(columns))
+    xp, turned = array_module(part), is_column_major(part)
+    first, second = (columns, rows) if turned else (rows, columns)
+    # As large as the block: it is made where that is, and in the same memory order.
+    exponents = xp.asarray(first)[:, None] + xp.asarray(second)
+    return _times(part, exponents.T if turned else exponents)
 
 
 def _exponents(largest: np.ndarray) -> np.ndarray:
@@ -234,16 +242,22 @@ def _blocks(a: Any) -> list[tuple[slice, slice]]:
 
 def _largest(a: Any, scaling: Equilibration | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the largest modulus in each row and column of a matrix, as it is or scaled."""
-    if scaling is None and is_device_array(a):
-        with on_device_of(a):
-            return norms.largest_by_row_and_column(a)
+    on_gpu = is_device_array(a)
+    measure = norms.largest_by_row_and_column if on_gpu else _largest_on_host
     with on_device_of(a), np.errstate(over="ignore", invalid="ignore"):
-        xp, (m, n) = array_module(a), a.shape
-        by_row, by_column = xp.zeros(m), xp.zeros(n)
+        if scaling is None and on_gpu:
+            return measure(a)
+        by_row, by_column = (np.zeros(length) for length in a.shape)
         for rows, columns in _blocks(a):
-            part = abs(a[rows, columns])
+            part = a[rows, columns]
             if scaling is not None:
                 part = scaled(part, scaling.rows[rows], scaling.columns[columns])
-            by_row[rows] = xp.maximum(by_row[rows], part.max(axis=1))
-            by_column[columns] = xp.maximum(by_column[columns], part.max(axis=0))
-        return to_host(by_row), to_host(by_column)
+            of_rows, of_columns = measure(part)
+            by_row[rows] = np.maximum(by_row[rows], of_rows)
+            by_column[columns] = np.maximum(by_column[columns], of_columns)
+        return by_row, by_column
+
+
+def _largest_on_host(part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    moduli = abs(part)
+    return moduli.max(axis=1), moduli.max(axis=0)

@@ -10,6 +10,7 @@ import numpy as np
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.mixed.precision import lower_dtype
+from hetero_la.mixed.trend import sample_of
 from hetero_la.planning.decisions import Problem, nearby_problem, quick_estimate
 from hetero_la.planning.options import Options
 from hetero_la.planning.routes import gpu_routes, host_routes
@@ -25,6 +26,8 @@ _LEAST = 512
 _STEPS = 3
 #: Passes over the matrix, in its own precision: a step's, and those of its range and its copy.
 _STEP_PASSES, _COPY_PASSES = 1.5, 3.0
+#: Seconds for each row of two triangles that a GPU solves with for few columns, row after row.
+_CHAIN = 6e-7
 
 #: How a copy is factored that nobody else has: factors that GPUs of this process have computed stay
 #: with them, where they solve.
@@ -51,8 +54,11 @@ def pays(problem: Problem, gpu: int | None) -> bool:
 @functools.lru_cache(maxsize=256)
 def _pays(problem: Problem, gpu: int | None, with_gpus: bool) -> bool:
     lower = problem._replace(dtype=lower_dtype(problem.dtype))
-    full, low = (_factor_seconds(each, gpu, with_gpus) for each in (problem, lower))
-    return gains(problem, gpu, full, low)
+    full, low, some = (
+        _factor_seconds(each, gpu, with_gpus) for each in (problem, lower, sample_of(lower))
+    )
+    chains = _STEPS * _CHAIN * problem.n if with_gpus else 0.0
+    return gains(problem, gpu, full, low + some + chains)
 
 
 def gains(problem: Problem, gpu: int | None, full: float, low: float) -> bool:
@@ -63,7 +69,7 @@ def gains(problem: Problem, gpu: int | None, full: float, low: float) -> bool:
     problem, gpu
         As for `pays`.
     full, low : float
-        Seconds in full and in lower precision.
+        Seconds in full and in lower precision, the latter with what is looked at before.
     """
     return low + _refinement_seconds(problem, gpu, full) < _SHARE * full
 

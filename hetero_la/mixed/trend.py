@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from hetero_la.execution.execute import execute
+from hetero_la.planning.decisions import Problem
 from hetero_la.tiles.arrays.transfer import array_module, to_host
 
 #: Fraction of the columns that are factored, and of rows and columns of a Hermitian matrix.
@@ -18,6 +19,20 @@ FEWEST_COLUMNS = _FEWEST * _SOME
 #: Powers of the decay of pivots that are about the condition number: measured for graded singular
 #: values, or eigenvalues, with condition numbers from 1e4 to 1e12 and orders from 256 to 1500.
 _POWER, _POWER_DEFINITE = 2.2, 1.5
+
+
+def sample_of(problem: Problem) -> Problem:
+    """Return the run that looks at a part of a matrix.
+
+    Examples
+    --------
+    >>> sample_of(Problem("qr", 4000, 800, 1, np.dtype("float32")))[:4]
+    ('lu', 4000, 100, 0)
+    """
+    _, m, n, _, dtype = problem
+    if problem.routine == "cholesky":
+        return Problem("cholesky", m // _SOME_HERMITIAN, n // _SOME_HERMITIAN, 0, dtype)
+    return Problem("lu", m, n // _SOME, 0, dtype)
 
 
 def predicted_condition(a: Any) -> float:
