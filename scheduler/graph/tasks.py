@@ -173,9 +173,13 @@ class TaskBlock:
 
     def indices(self, which: int, column: int) -> Iterable[int]:
         """Return indices of the tasks that an edge from another block's task of `column` names."""
+        return [self.index(other) for other in self.columns(which, column)]
+
+    def columns(self, which: int, column: int = 0) -> Sequence[int]:
+        """Return the tile columns of these tasks; of all tasks for `ALL`."""
         if which == ALL:
-            return range(self.first, self.index(self.stop - 1) + 1, self.stride)
-        return (self.index(resolve(which, column)),)
+            return range(self.start, self.stop)
+        return (self.start if self.single else resolve(which, column),)
 
     def task(self, column: int, blocks: Sequence[TaskBlock]) -> Task:
         """Return the task of a tile column; `blocks` are the graph's."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.scheduler.graph.tasks import ALL
 from hetero_la.scheduler.placement.column_groups import ColumnGroups
 from hetero_la.scheduler.placement.lookahead import Order
 
@@ -65,24 +66,24 @@ class StreamedOrder(Order):
 
     def _derive_passes(self, graph: TaskGraph) -> dict[tuple[int, int], int]:
         """Return the pass of each step's work on each column, where it is not the first one."""
-        tasks, group = graph.tasks, self.groups.group
-        passes: dict[tuple[int, int], int] = {}
+        group, passes = self.groups.group, dict[tuple[int, int], int]()
+        works = [(block, column) for block in graph.blocks for column in block.columns(ALL)]
         changed = True
         while changed:
             changed = False
-            for task in tasks:
+            for block, column in works:
                 least = 0
-                for index in task.after:
-                    before = tasks[index]
-                    earlier = passes.get((before.step, before.column), 0)
-                    back = group[before.column] > group[task.column]
-                    least = max(least, earlier + back)
-                if least > passes.get((task.step, task.column), 0):
+                for number, which in block.after:
+                    before = graph.blocks[number]
+                    for other in before.columns(which, column):
+                        earlier = passes.get((before.step, other), 0)
+                        least = max(least, earlier + (group[other] > group[column]))
+                if least > passes.get((block.step, column), 0):
                     if least >= _MOST_PASSES:
                         raise ValueError(
-                            f"step {task.step} of column {task.column} is no work in passes over "
+                            f"step {block.step} of column {column} is no work in passes over "
                             "groups of columns: steps of columns wait for each other"
                         )
-                    passes[task.step, task.column] = least
+                    passes[block.step, column] = least
                     changed = True
         return passes
