@@ -272,7 +272,7 @@ def test_small_rates_and_single_points_are_seen(tmp_path: Path) -> None:
     draw_scaling([forecast("lu", (1000, 1000), "h200")], tmp_path / "a.svg")
     text = (tmp_path / "a.svg").read_text(encoding="utf-8")
     assert ">0.3<" in text
-    assert ">0.4 %<" in text
+    assert ">0.5 %<" in text
     assert ">0 %<" not in text
     assert "stroke-dasharray: 5" not in text  # no dashed line, which one point does not show
 

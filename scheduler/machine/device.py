@@ -264,9 +264,10 @@ class DeviceModel:
 
 CORE = DeviceModel()  #: one core of a server CPU (AMD Zen 4, 2.6 GHz, OpenBLAS)
 
-#: One H200: products at the clock that a long run keeps (bursts are a tenth faster).
+#: One H200: products at the clock that it keeps at 700 W, 50e12 with an inner size of 1024 (bursts
+#: are a tenth faster).
 H200 = DeviceModel(
-    kind="gpu", call_seconds=5e-6, launch_seconds=1.4e-5, issue_seconds=0.0, gemm_rate=57e12,
+    kind="gpu", call_seconds=5e-6, launch_seconds=1.4e-5, issue_seconds=0.0, gemm_rate=54e12,
     gemm_half=32.0, gemm_inner_half=79.0, solve_half=7000.0, panel=Chain(2.7e-6, 1.5e-11),
     inverse=Chain(1e-7, 5e-11), library_lu=Chain(1.95e-6, 2.6e-10),
     library_cholesky=Chain(4.5e-7, 2e-11), library_qr=Chain(3.8e-6, 4.5e-10),
