@@ -558,6 +558,30 @@ def test_large_matrices_are_predicted_to_gain(routine: str) -> None:
     assert not pays(routine, 6000, nrhs=6000)
 
 
+@pytest.mark.parametrize(
+    ("routine", "sample"), [("lu", ("lu", 4000, 500)), ("cholesky", ("cholesky", 1000, 1000))]
+)
+def test_predictions_count_the_sample_and_chains_on_a_gpu(
+    routine: str, sample: tuple[str, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[tuple[float, float]] = []
+
+    def seconds(problem: Problem, gpu: int | None, with_gpus: bool) -> float:
+        whole = 8.0 if problem.dtype == np.float64 else 4.0
+        return {(routine, 4000, 4000): whole, sample: whole / 4}[problem[:3]]
+
+    monkeypatch.setattr(prediction, "_factor_seconds", seconds)
+    monkeypatch.setattr(
+        prediction, "gains", lambda problem, gpu, full, low: counted.append((full, low))
+    )
+    for with_gpus in (False, True):
+        prediction._pays.__wrapped__(
+            Problem(routine, 4000, 4000, 1, np.dtype(float)), None, with_gpus
+        )
+    assert counted[0] == (8.0, 5.0)
+    assert counted[1] == (8.0, pytest.approx(5.0 + 3 * 4000 * 6e-7))
+
+
 def test_small_systems_are_predicted_to_gain_nothing() -> None:
     a, b = random(20), random(20, 1, seed=1)
     x, report = mixed(a, b)

@@ -62,14 +62,15 @@ def _pays(problem: Problem, gpu: int | None, with_gpus: bool) -> bool:
 
 
 def gains(problem: Problem, gpu: int | None, full: float, low: float) -> bool:
-    """Return whether mixed precision is faster, for seconds of a factorization in each precision.
+    """Return whether mixed precision is faster, for seconds in each precision.
 
     Parameters
     ----------
     problem, gpu
         As for `pays`.
     full, low : float
-        Seconds in full and in lower precision, the latter with what is looked at before.
+        Seconds of a factorization in full precision, and of all in the lower one but the copy and
+        the refinement, which are estimated here.
     """
     return low + _refinement_seconds(problem, gpu, full) < _SHARE * full
 

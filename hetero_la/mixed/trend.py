@@ -29,8 +29,8 @@ def sample_of(problem: Problem) -> Problem:
     >>> sample_of(Problem("qr", 4000, 800, 1, np.dtype("float32")))[:4]
     ('lu', 4000, 100, 0)
     """
-    _, m, n, _, dtype = problem
-    if problem.routine == "cholesky":
+    routine, m, n, _, dtype = problem
+    if routine == "cholesky":
         return Problem("cholesky", m // _SOME_HERMITIAN, n // _SOME_HERMITIAN, 0, dtype)
     return Problem("lu", m, n // _SOME, 0, dtype)
 

@@ -31,7 +31,7 @@ def _inverse(arguments: dict[str, Any], m: int, n: int) -> Work | None:
 
 
 def _work(m: int, n: int, columns: int, results: int) -> Work | None:
-    """Return what a GPU does; the decomposition of R is the host's, wherever A is factored."""
+    """Return what a GPU does; the decomposition of R, for which it waits, is always the host's."""
     if max(m, n) < _TALL * min(m, n):
         return None
     return Work("qr", columns, results, known=(("overwrite_a", True),), turned=m < n)
@@ -44,13 +44,14 @@ def singular_values(a: Any, overwrite_a: bool = False) -> np.ndarray:
     Parameters
     ----------
     a : array, shape (m, n)
-        NumPy or CuPy array of float32, float64, complex64 or complex128, not empty.
+        NumPy or CuPy array of float32, float64, complex64 or complex128, not empty; with at least
+        11/6 times as many rows as columns, or columns as rows, a NumPy array may go to a GPU.
     overwrite_a : bool, optional
         Whether the factors may take the place of `a`.
 
     Returns
     -------
-    numpy.ndarray, shape (min(m, n),)
+    array, shape (min(m, n),)
         The values, the largest first.
 
     Raises
@@ -77,7 +78,7 @@ def svd(a: Any, overwrite_a: bool = False) -> tuple[Any, np.ndarray, Any]:
     -------
     u : array, shape (m, k)
         Left singular vectors, on the device of `a`; k = min(m, n).
-    s : numpy.ndarray, shape (k,)
+    s : array, shape (k,)
         Singular values, the largest first.
     vh : array, shape (k, n)
         Right singular vectors, conjugated, in rows.

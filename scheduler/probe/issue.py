@@ -49,7 +49,7 @@ def measure_issue(probes: Sequence[Probe]) -> float:
     Parameters
     ----------
     probes : sequence of Probe
-        One for each device; all run at once.
+        One for each device; all run at once.  Threads of several wait for their turn, as in a run.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def measure_issue(probes: Sequence[Probe]) -> float:
     >>> 0 < measure_issue([Probe(CpuDevice(), np.dtype(float))]) < 1e-2
     True
     """
-    (gaps,) = sample_together(probes, _program_and_array, _gaps, [None])
+    (gaps,) = sample_together(probes, _program_and_array, _gaps, [len(probes)])
     return statistics.median(gaps)
 
 
@@ -68,8 +68,8 @@ def _program_and_array(probe: Probe) -> tuple[Probe, Program, Array]:
     return probe, Program(0, [0, 1], calls), probe.array(2 * _ORDER, 2 * _ORDER)
 
 
-def _gaps(prepared: tuple[Probe, Program, Array], point: None) -> list[float]:
-    """Return the times between calls in one run, without its first calls."""
+def _gaps(prepared: tuple[Probe, Program, Array], devices: int) -> list[float]:
+    """Return the times between calls in a run of one of the devices, without its first calls."""
     probe, program, array = prepared
     watched = _TimedDevice(probe.device)
     layout = TileLayout(2 * _ORDER, 2 * _ORDER, _ORDER)
@@ -77,7 +77,7 @@ def _gaps(prepared: tuple[Probe, Program, Array], point: None) -> list[float]:
     storage = ArrayStorage(array, array)
     device = cast(Device, watched)
     table = WaitTable()
-    port = ThreadPort(table, Enqueuer(table), 0, device)
+    port = ThreadPort(table, Enqueuer(table) if devices > 1 else None, 0, device)
     runner = Runner(job, 0, device, storage, port)
     runner.run(0, _CALLS)
     runner.finish()

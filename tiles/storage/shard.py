@@ -158,14 +158,11 @@ class _Stored(NamedTuple):
         Lets a queue of a device wait until the column has been read there.
     follow : callable
         Lets copies to a device wait until the column is where it was stored.
-    by_pieces : bool
-        Whether copies between there and a device go through pinned buffers.
     """
 
     device: Device
     let_overwrite: Callable[[Device, Queue], None]
     follow: Callable[[Device], None]
-    by_pieces: bool
 
 
 def _wait_until(reached: Callable[[], bool], check: Callable[[], None]) -> None:
@@ -206,6 +203,7 @@ class ArrayStorage:
         self._departing: dict[Device, DepartingColumns] = {}
         self._beside: list[Future[None]] = []  # copies from `source` to `target` on the host
         self._staging: dict[Device, Staging] = {}  # each used by its device's own thread
+        self._in_pieces: dict[Device, bool] = {}  # whether its copies of `target` are in pieces
         self._working_in_target: set[Device] = set()
         self._touched: dict[int, slice] = {}  # first column -> rows that are to be stored
         self._stored: dict[int, Future[_Stored]] = {}  # by first columns
@@ -214,6 +212,12 @@ class ArrayStorage:
 
     def _on(self, device: Device) -> Staging:
         return self._staging.setdefault(device, Staging(device))
+
+    def _by_pieces(self, device: Device) -> bool:
+        """Return whether copies between `device` and `target` go through pinned buffers."""
+        if device not in self._in_pieces:
+            self._in_pieces[device] = self._on(device).by_pieces(self.target)
+        return self._in_pieces[device]
 
     def home(self, device: Device, width: int) -> tuple[Array | None, bool]:
         """Return `target`: to CPU workers always, to a GPU's if it owns all columns.
@@ -236,7 +240,7 @@ class ArrayStorage:
                 ColumnCopy(start, target, self.columns(start, stop)[rows])
                 for start, stop, target, rows in columns
             ]
-            staged = self._on(device).by_pieces(self.target)
+            staged = self._by_pieces(device)
             touch = partial(self._touch_pages, device, columns) if staged else lambda: None
             self._arriving[device] = ArrivingColumns(device, arrivals, touch)
 
@@ -302,7 +306,7 @@ class ArrayStorage:
         stored = issued.result()
         stored.follow(device)
         source = self.target[rows, start - self._absent : stop - self._absent]
-        if stored.by_pieces:
+        if self._by_pieces(device):
             self._on(device).upload(target, source)
         else:  # at once: with little memory the host's time for each copy sets the rate
             device.copy(target, source, Queue.COPY)
@@ -340,7 +344,7 @@ class ArrayStorage:
         self, device: Device, target: Array, source: Array, ready: Callable[[], None]
     ) -> _Stored:
         """Copy from the device; where that takes the host's time, by a thread of its own."""
-        if not self._on(device).by_pieces(target):
+        if not self._by_pieces(device):
             ready()
             self._on(device).download(target, source)
             event = device.record(Queue.STORE)
@@ -348,15 +352,13 @@ class ArrayStorage:
                 device,
                 lambda other, queue: other.wait(queue, event),
                 lambda other: other.wait(Queue.COPY, event),
-                by_pieces=False,
             )
         if device not in self._departing:
             arriving = self._arriving.get(device)
             before = arriving.wait if arriving else lambda: None
             self._departing[device] = DepartingColumns(device, self.target.nbytes, before)
         departure = self._departing[device].store(target, source, ready)
-        wait = departure.wait
-        return _Stored(device, departure.let_overwrite, lambda other: wait(), by_pieces=True)
+        return _Stored(device, departure.let_overwrite, lambda other: departure.wait())
 
     def _copy(self, target: Array, source: Array) -> None:
         """Copy where both arrays are; on the host, complete after `flush`."""
