@@ -150,7 +150,7 @@ class Forecast:
         lu of a 65536 x 65536 float64 matrix on 4 GPUs of DGX H200
         tiles: nb = 1024, 64 steps; look-ahead: 1 panel
         memory: 10.9 GB of 141 GB on the fullest GPU
-        predicted: ... s, ... Tflop/s, ... % of 4 x 57 Tflop/s; GPUs compute ... % of the time
+        predicted: ... s, ... Tflop/s, ... % of 4 x 54 Tflop/s; GPUs compute ... % of the time
         bound by the trailing updates, on all GPUs; the longest chain of waits is
           panel ... %
           look-ahead update ... %

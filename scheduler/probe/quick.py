@@ -52,7 +52,7 @@ def machine_model(
     Examples
     --------
     >>> machine_model([WorkerInfo("gpu0", "gpu", device=0)], measure=False).devices[0]
-    DeviceModel(gpu, float64, 5.7e+04 Gflop/s in products)
+    DeviceModel(gpu, float64, 5.4e+04 Gflop/s in products)
     """
     model, known = with_profile(MachineModel.nominal(workers), workers, dtype)
     if not measure or all(known):
