@@ -20,7 +20,8 @@ from scipy.linalg import LinAlgWarning
 import hetero_la
 from hetero_la import cho_factor, cho_solve, lstsq, lu_factor, lu_solve, solve
 from hetero_la.cli.main import main
-from hetero_la.mixed import prediction
+from hetero_la.execution.execute import execute
+from hetero_la.mixed import lower_factors, prediction
 from hetero_la.mixed.equilibration import general_equilibration, lowered
 from hetero_la.mixed.fallback import LowerPrecisionError, first_mixed, give_up
 from hetero_la.mixed.gmres import flexible_gmres
@@ -213,14 +214,29 @@ def test_scaling_is_exact() -> None:
 
 
 @pytest.mark.parametrize("dtype", HIGHER)
-@pytest.mark.parametrize("tiny", [1, 3])
-def test_gmres_takes_over_where_refinement_is_slow(dtype: str, tiny: int) -> None:
+@pytest.mark.parametrize("tiny", [1, 3, 8])
+def test_gmres_takes_over_where_refinement_is_slow(
+    dtype: str, tiny: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lower_factors, "tiny_values", lambda *given: 8)  # as for larger matrices
     a, b = nearly_singular(rank=N - tiny, dtype=dtype), random(N, 3, dtype, seed=1)
     x, report = mixed(a, b)
     require_lower(report, dtype, inner=True)
     assert solve_ratio(a, x, b) < 1
     assert "of GMRES" in str(report)
     assert 0.02 < report.rcond * np.linalg.cond(a, 1) < 50
+
+
+def test_small_pivots_beside_grown_ones_are_not_for_gmres() -> None:
+    """As of Wilkinson's matrix, which is well conditioned, and whose largest pivot is 2^89."""
+    a = np.tril(-np.ones((N, N)), -1) + np.eye(N)
+    a[:, -1] = 1
+    found = lower_factors.lower_lu(a, partial(execute, "lu", overwrite_a=True))
+    assert found.rcond > 1e-3
+    assert lower_factors.small_pivots(found.result.factors.diagonal()) > 40
+    assert found.tiny == 0
+    few = lower_factors.lower_lu(nearly_singular(rank=N - 2), partial(execute, "lu"))
+    assert few.tiny == 2
 
 
 @pytest.mark.parametrize("trans", [0, 1, 2])
@@ -346,14 +362,14 @@ def test_refinement_ends_soon_where_corrections_are_useless() -> None:
 @pytest.mark.parametrize("dtype", HIGHER)
 def test_flexible_gmres_solves_several_systems(dtype: str) -> None:
     a, r = positive(12, dtype) / 12, random(12, 3, dtype, seed=1) * [1e-200, 1, 0]
-    found = flexible_gmres(lambda v: a @ v, lambda v: v, r, most=12, wanted=1e-14)
+    found = flexible_gmres(lambda v: a @ v, lambda v: v, r, most=12, patience=12, wanted=1e-14)
     assert found.left <= 1e-13
     assert_close = np.testing.assert_allclose
     assert_close(found.d[:, 0] * 1e200, np.linalg.solve(a, r[:, 0] * 1e200), rtol=1e-9)
     assert_close(found.d[:, 1], np.linalg.solve(a, r[:, 1]), rtol=1e-9)
     assert not found.d[:, 2].any()
     useless = flexible_gmres(lambda v: np.roll(v, 1, 0), lambda v: v, r * 0 + np.eye(12, 3),
-                             most=11, wanted=1e-3)  # fmt: skip
+                             most=11, patience=4, wanted=1e-3)  # fmt: skip
     assert useless.steps == 4
 
 

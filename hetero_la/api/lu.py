@@ -365,7 +365,9 @@ def _factor_mixed(
         result, matrix = found.result, a if overwrite_a else a.copy(order="K")
         piv = array_module(a).asarray(result.piv)
         factors = LUFactors(result.array, piv, result.info, result.report, result.kept)
-        factors._beside = MatrixBeside(matrix, found.scaling, found.condition_of(a), found.norms)
+        factors._beside = MatrixBeside(
+            matrix, found.scaling, found.condition_of(a), found.norms, found.tiny
+        )
         factors._how = {name: value for name, value in full.items() if name != "client"}
         factors.growth = result.growth
         return factors, MixedOutcome(factors.dtype.name)

@@ -9,9 +9,6 @@ import numpy as np
 
 from hetero_la.tiles.arrays.transfer import array_module, to_host
 
-#: Steps after which the residual has to be below half of the first one.
-_PATIENCE = 4
-
 
 class Correction(NamedTuple):
     """What GMRES has found.
@@ -33,7 +30,7 @@ class Correction(NamedTuple):
 
 def flexible_gmres(
     product: Callable[[Any], Any], precondition: Callable[[Any], Any], r: Any, *, most: int,
-    wanted: float,
+    patience: int, wanted: float,
 ) -> Correction:  # fmt: skip
     """Solve A D = R by flexible GMRES [1]_, in which the preconditioner may itself round.
 
@@ -51,6 +48,8 @@ def flexible_gmres(
         Right-hand sides.
     most : int
         Most steps.
+    patience : int
+        Steps after which residuals have to be below half of the first ones.
     wanted : float
         Norm of a residual over that of its right-hand side that is enough.
 
@@ -62,7 +61,7 @@ def flexible_gmres(
     Examples
     --------
     >>> a, r = np.array([[2.0, 1.0], [0.0, 4.0]]), np.array([[3.0], [4.0]])
-    >>> found = flexible_gmres(lambda v: a @ v, lambda v: v, r, most=2, wanted=0.0)
+    >>> found = flexible_gmres(lambda v: a @ v, lambda v: v, r, most=2, patience=2, wanted=0.0)
     >>> found.d.ravel().round(12), found.steps
     (array([1., 1.]), 2)
     """
@@ -81,7 +80,7 @@ def flexible_gmres(
         basis.append(new)
         y, rests = _least_squares(small[:, : step + 2, : step + 1], given)
         left = float(np.where(given > 0, rests / np.where(given > 0, given, 1), 0).max())
-        if not left > wanted or (step + 1 == _PATIENCE and left > 0.5):
+        if not left > wanted or (step + 1 == patience and left > 0.5):
             break
     weights = xp.asarray(y)
     d = sum(z * weights[:, i] for i, z in enumerate(directions))

@@ -19,15 +19,16 @@ from hetero_la.mixed.equilibration import (
 )
 from hetero_la.mixed.fallback import give_up
 from hetero_la.mixed.precision import lower_dtype
+from hetero_la.mixed.prediction import tiny_values
 from hetero_la.mixed.trend import predicted_condition, predicted_condition_definite
 from hetero_la.numerics.conditioning import (
     estimate_reciprocal_condition,
     hermitian_norm1,
     norm1,
 )
-from hetero_la.tiles.arrays.transfer import to_host
+from hetero_la.tiles.arrays.transfer import device_index, to_host
 
-#: Most tiny singular values, each of which takes GMRES a step or two.
+#: Tiny singular values with which GMRES is always tried; more where it is predicted to pay.
 FEW = 3
 #: Pivots that stand for them, in eps times the largest one and the square root of the order.
 _SMALL = 16.0
@@ -52,6 +53,8 @@ class LowerFactors(NamedTuple):
         The reciprocal condition number of the copy, estimated.
     norms : tuple of float
         1-norms of the scaled copy and of its transpose; of a copy that is not scaled, nothing.
+    tiny : int
+        How many singular values only GMRES can tell from rounding errors, by the pivots.
     """
 
     result: Result
@@ -59,6 +62,7 @@ class LowerFactors(NamedTuple):
     scaling: Equilibration | None
     rcond: float
     norms: tuple[float, ...] = ()
+    tiny: int = 0
 
     @property
     def is_ill_conditioned(self) -> bool:
@@ -84,8 +88,8 @@ class LowerFactors(NamedTuple):
         return estimate_reciprocal_condition(anorm, a[:, :1], self.correct)
 
 
-def lower_lu(a: Any, run: Run) -> LowerFactors:
-    """Factor a square matrix by LU in the lower precision.
+def lower_lu(a: Any, run: Run, nrhs: int = 1) -> LowerFactors:
+    """Factor a square matrix by LU in the lower precision, to solve for some right-hand sides.
 
     Raises
     ------
@@ -98,9 +102,12 @@ def lower_lu(a: Any, run: Run) -> LowerFactors:
     norms = () if scaling is None else (anorm, norm1(copy.T))
     result = _run(run, copy)
     rcond = result.lu_rcond(anorm, copy[:, :1])
-    if result.kept or small_pivots(result.factors.diagonal()) > FEW:
+    tiny = 0 if result.kept else small_pivots(result.factors.diagonal())
+    many = tiny > FEW and tiny > tiny_values(len(a), nrhs, a.dtype, device_index(a))
+    if result.kept or many:
         require_condition(rcond, copy.dtype)
-    return LowerFactors(result, result.solve_lu, scaling, rcond, norms)
+        tiny = 0  # they are small beside others that have grown
+    return LowerFactors(result, result.solve_lu, scaling, rcond, norms, tiny)
 
 
 def lower_cholesky(a: Any, run: Run) -> LowerFactors:

@@ -36,6 +36,8 @@ class MatrixBeside:
         Its reciprocal condition number, estimated, if the factors can tell.
     norms : tuple of float
         1-norms of the scaled copy and of its transpose, if it was scaled.
+    tiny : int
+        How many singular values only GMRES can tell from rounding errors.
     hermitian : bool
         Whether it is Hermitian and positive definite.
     full : object or None
@@ -48,6 +50,7 @@ class MatrixBeside:
     scaling: Equilibration | None
     rcond: float | None
     norms: tuple[float, ...]
+    tiny: int = 0
     hermitian: bool = False
     full: Any = None
     wide: Any = None
@@ -108,7 +111,7 @@ class MatrixBeside:
         correct = self.transposed_correction if transposed else self.correction
         refined = refined_by(
             partial(correct, lower), partial(correct, lower, dtype=b.dtype), matrix, error, rhs,
-            hermitian=self.hermitian, slow=self.rcond is None,
+            hermitian=self.hermitian, slow=self.rcond is None, tiny=self.tiny,
         )  # fmt: skip
         factored = np.dtype(lower_dtype(b.dtype)).name
         run.mixed = MixedOutcome(factored, refined.steps, refined.inner_steps)

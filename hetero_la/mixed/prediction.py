@@ -28,6 +28,9 @@ _STEPS = 3
 _STEP_PASSES, _COPY_PASSES = 1.5, 3.0
 #: Seconds for each row of two triangles that a GPU solves with for few columns, row after row.
 _CHAIN = 6e-7
+#: Steps that GMRES takes, for each tiny singular value and besides them; what they read of the
+#: matrix and its factors; and the share of full precision's time that all of them may take.
+_TINY_STEPS, _OTHER_STEPS, _GMRES_PASSES, _WORTH = 3, 5, 2.0, 0.75
 
 #: How a copy is factored that nobody else has: factors that GPUs of this process have computed stay
 #: with them, where they solve.
@@ -61,6 +64,33 @@ def _pays(problem: Problem, gpu: int | None, with_gpus: bool) -> bool:
     return gains(problem, gpu, full, low + some + chains)
 
 
+@functools.lru_cache(maxsize=256)
+def tiny_values(n: int, nrhs: int, dtype: Any, gpu: int | None) -> int:
+    """Return with how many tiny singular values GMRES is faster than full precision.
+
+    Parameters
+    ----------
+    n, nrhs : int
+        Order of the matrix, and number of right-hand sides.
+    dtype : dtype
+        Its dtype.
+    gpu : int or None
+        The GPU that holds it; None for the host.
+
+    Examples
+    --------
+    >>> few, many = (tiny_values(10000, nrhs, np.dtype(float), None) for nrhs in (2, 1000))
+    >>> many < few
+    True
+    """
+    with_gpus = gpu_count() > 0
+    full = _factor_seconds(Problem("lu", n, n, 0, np.dtype(dtype)), gpu, with_gpus)
+    products = 6 * nrhs / max(n, 1) * full  # with A and the factors, at the rate of LU
+    step = max(_GMRES_PASSES * _pass_seconds(n * n, dtype, gpu), products)
+    step += _CHAIN * n if with_gpus else 0.0
+    return max(int((_WORTH * full / step - _OTHER_STEPS) / _TINY_STEPS), 0) if step else 0
+
+
 def gains(problem: Problem, gpu: int | None, full: float, low: float) -> bool:
     """Return whether mixed precision is faster, for seconds in each precision.
 
@@ -91,13 +121,18 @@ def _factor_seconds(problem: Problem, gpu: int | None, with_gpus: bool) -> float
 def _refinement_seconds(problem: Problem, gpu: int | None, full: float) -> float:
     """Estimate what mixed precision takes beside the factorization, and full precision does not."""
     routine, m, n, nrhs, dtype = problem
-    model = machine_model((calling_thread(gpu=gpu),), dtype, measure=False)
     twice = 2 if routine == "qr" else 1  # least squares take a product with A, and one with A^H
     passes = _COPY_PASSES + _STEPS * _STEP_PASSES * twice
-    moving = passes * m * n * np.dtype(dtype).itemsize / model.devices[0].bandwidth
+    moving = passes * _pass_seconds(m * n, dtype, gpu)
     # A residual, and a solve at twice the rate, at the rate of the factorization.
     products = twice * _STEPS * 3 * m * n * nrhs / ROUTINES[routine].flops(m, n, 0) * full
     return moving + (products if nrhs > 1 else 0.0)
+
+
+def _pass_seconds(entries: int, dtype: Any, gpu: int | None) -> float:
+    """Estimate the time in which so many entries are read once."""
+    model = machine_model((calling_thread(gpu=gpu),), dtype, measure=False)
+    return float(entries * np.dtype(dtype).itemsize / model.devices[0].bandwidth)
 
 
 def split_products(

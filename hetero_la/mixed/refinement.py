@@ -11,8 +11,10 @@ import numpy as np
 from hetero_la.mixed.fallback import LowerPrecisionError
 from hetero_la.mixed.gmres import flexible_gmres
 
-#: Most steps, and most steps of GMRES within one.
-_STEPS, _INNER = 12, 10
+#: Most steps, most steps of GMRES within one, and those after which it has to have helped.
+_STEPS, _INNER, _PATIENCE = 12, 10, 4
+#: How many more of each it takes for a tiny singular value, whose direction it has to find.
+_INNER_TINY, _PATIENCE_TINY = 4, 2
 #: Reduction of the error by a step from which on plain refinement is too slow.
 _SLOW = 0.25
 #: Reduction of a residual at which GMRES stops: less would take more residuals.
@@ -68,7 +70,7 @@ class Refined(NamedTuple):
 
 def refine_to_full(
     system: RefinedSystem, b: Any, x: Any, eps: float, *, enough: float = _ENOUGH,
-    slow: bool = False,
+    slow: bool = False, tiny: int = 0,
 ) -> Refined:  # fmt: skip
     """Refine X, in the precision of B, until its backward error is at the level of rounding.
 
@@ -91,6 +93,8 @@ def refine_to_full(
         Backward error, in eps, with which X is accepted once steps no longer make it smaller.
     slow : bool, optional
         Whether it is known before that plain refinement would converge slowly.
+    tiny : int, optional
+        How many singular values are so small that the factors cannot tell them from rounding.
 
     Raises
     ------
@@ -136,7 +140,8 @@ def refine_to_full(
                 d = system.correct(left)
             else:
                 found = flexible_gmres(
-                    system.product, system.precondition or system.correct, left, most=_INNER,
+                    system.product, system.precondition or system.correct, left,
+                    most=_INNER + _INNER_TINY * tiny, patience=_PATIENCE + _PATIENCE_TINY * tiny,
                     wanted=_INNER_REDUCTION,
                 )  # fmt: skip
                 d, inner = found.d, inner + found.steps

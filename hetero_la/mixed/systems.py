@@ -62,15 +62,16 @@ def solve_mixed(
     require_gain("cholesky" if hermitian else "lu", a, b.shape[1])
     if not b.size:
         give_up("there are no right-hand sides")
-    factors = (lower_cholesky if hermitian else lower_lu)(a, run)
+    factors = lower_cholesky(a, run) if hermitian else lower_lu(a, run, b.shape[1])
     anorm = hermitian_norm1(a) if hermitian else norm1(a)
     error = error_of(anorm, factors.scaling, factors.norms)
     ill = factors.is_ill_conditioned
     xp = array_module(b)
     rhs = xp.asfortranarray(xp.hstack([b, probe(b)])) if ill else b
     refined = refined_by(
-        factors.correct, factors.correct_in_full, a, error, rhs, hermitian=hermitian, slow=ill
-    )
+        factors.correct, factors.correct_in_full, a, error, rhs, hermitian=hermitian, slow=ill,
+        tiny=factors.tiny,
+    )  # fmt: skip
     x = refined.x[:, : b.shape[1]]
     rcond = factors.condition_of(a, hermitian=hermitian)
     if rcond is None:
@@ -95,6 +96,7 @@ def probe(like: Any) -> Any:
 def refined_by(
     correct: Callable[[Any], Any], precondition: Callable[[Any], Any], a: Any,
     error: Callable[[Any, Any], float], b: Any, *, hermitian: bool = False, slow: bool = False,
+    tiny: int = 0,
 ) -> Refined:  # fmt: skip
     """Solve A X = B by corrections from factors; see `solve_mixed` for the other parameters.
 
@@ -104,7 +106,7 @@ def refined_by(
         Return about A^-1 R, the one from factors in the lower precision, the other in that of R.
     error : callable
         Returns the backward error of X and a residual.
-    slow : bool, optional
+    slow, tiny : optional
         As for `refine_to_full`.
     """
     residual = partial(residual_of, a, hermitian=hermitian)
@@ -113,7 +115,7 @@ def refined_by(
         return -residual(d, array_module(d).zeros_like(d, order="F"))
 
     system = RefinedSystem(residual, product, correct, error, precondition)
-    return refine_to_full(system, b, correct(b), float(np.finfo(b.dtype).eps), slow=slow)
+    return refine_to_full(system, b, correct(b), float(np.finfo(b.dtype).eps), slow=slow, tiny=tiny)
 
 
 def error_of(
