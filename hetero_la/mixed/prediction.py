@@ -64,7 +64,6 @@ def _pays(problem: Problem, gpu: int | None, with_gpus: bool) -> bool:
     return gains(problem, gpu, full, low + some + chains)
 
 
-@functools.lru_cache(maxsize=256)
 def tiny_values(n: int, nrhs: int, dtype: Any, gpu: int | None) -> int:
     """Return with how many tiny singular values GMRES is faster than full precision.
 

@@ -55,7 +55,7 @@ def _det(a: Any) -> NumpyCall:
 
 
 def _slogdet(a: Any) -> NumpyCall:
-    return NumpyCall(slogdet, {"a": a}, lambda found: _slogdet_type()(*found))
+    return NumpyCall(slogdet, {"a": a}, lambda found: _result_type("slogdet")(*found))
 
 
 def _cholesky(a: Any, /, *, upper: bool = False) -> NumpyCall:
@@ -66,12 +66,12 @@ def _qr(a: Any, mode: str = "reduced") -> NumpyCall | None:
     if mode not in _QR_MODES:  # of "r", ours would be a part of a matrix of the size of A
         return None
     arguments = {"a": a, "mode": _QR_MODES[mode]}
-    return NumpyCall(qr, arguments, lambda found: _qr_type()(*found))
+    return NumpyCall(qr, arguments, lambda found: _result_type("qr")(*found))
 
 
 def _lstsq(a: Any, b: Any, rcond: float | None = None) -> NumpyCall | None:
     if rcond is None:
-        rcond = max(a.shape) * float(np.finfo(float).eps)
+        rcond = _least_cond(a)
     if not rcond >= 0:
         return None
 
@@ -87,7 +87,7 @@ def _svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> NumpyCa
         return NumpyCall(singular_values, {"a": a})
     if full_matrices:
         return None
-    return NumpyCall(svd, {"a": a}, lambda found: _svd_type()(*found))
+    return NumpyCall(svd, {"a": a}, lambda found: _result_type("svd")(*found))
 
 
 def _pinv(a: Any, rcond: float | None = None) -> NumpyCall | None:
@@ -98,10 +98,10 @@ def _pinv(a: Any, rcond: float | None = None) -> NumpyCall | None:
 def _matrix_rank(A: Any, tol: float | None = None) -> NumpyCall | None:
     if not (tol is None or isinstance(tol, Real)):
         return None
-    cond = max(A.shape) * float(np.finfo(float).eps)
 
     def convert(values: np.ndarray) -> Any:
-        return np.count_nonzero(values > (cond * values[0] if tol is None else tol), axis=-1)
+        least = _least_cond(A) * values[0] if tol is None else tol
+        return np.count_nonzero(values > least, axis=-1)
 
     return NumpyCall(singular_values, {"a": A}, convert)
 
@@ -114,18 +114,13 @@ CALLS: dict[str, Callable[..., NumpyCall | None]] = {
 
 
 @functools.cache
-def _qr_type() -> Any:
-    return type(np.linalg.qr(np.eye(1)))
+def _result_type(name: str) -> Any:
+    return type(getattr(np.linalg, name)(np.eye(1)))
 
 
-@functools.cache
-def _svd_type() -> Any:
-    return type(np.linalg.svd(np.eye(1)))
-
-
-@functools.cache
-def _slogdet_type() -> Any:
-    return type(np.linalg.slogdet(np.eye(1)))
+def _least_cond(a: np.ndarray) -> float:
+    """Return NumPy's default of the fraction up to which singular values count as zeros."""
+    return max(a.shape) * float(np.finfo(float).eps)
 
 
 def on_a_gpu_as_numpy(

@@ -30,9 +30,10 @@ from hetero_la.tiles.arrays.foreign import is_foreign, without_labels
 
 #: Those that take SciPy's arguments, and return what SciPy's return.
 OURS: dict[str, Callable[..., Any]] = {
-    "lu": lu, "lu_factor": lu_factor, "lu_solve": lu_solve, "solve": solve, "inv": inv, "det": det,
-    "cholesky": cholesky, "cho_factor": cho_factor, "cho_solve": cho_solve, "qr": qr,
-    "lstsq": lstsq,
+    function.__name__: function
+    for function in (
+        lu, lu_factor, lu_solve, solve, inv, det, cholesky, cho_factor, cho_solve, qr, lstsq,
+    )
 }  # fmt: skip
 
 

@@ -95,7 +95,7 @@ def svd(a: Any, overwrite_a: bool = False) -> tuple[Any, np.ndarray, Any]:
     u, s, vh = np.linalg.svd(r)
     long = _q_times(factors, u)
     s = times_power_of_two(s, -up)
-    return (long, s, vh) if len(a) >= a.shape[1] else (vh.T, s, long.T)
+    return (vh.T, s, long.T) if _is_wide(a) else (long, s, vh)
 
 
 @array_function(None, _inverse, stacks=False, a=2)
@@ -123,14 +123,18 @@ def pinv(a: Any, cond: float, overwrite_a: bool = False) -> Any:
     u, s, vh = np.linalg.svd(r)
     rank = int((s > cond * s[0]).sum())
     long = _q_times(factors, (u[:, :rank] / s[:rank]) @ vh[:rank])
-    found = long.conj() if len(a) < a.shape[1] else long.conj().T
+    found = long.conj() if _is_wide(a) else long.conj().T
     return times_power_of_two(found, up)
+
+
+def _is_wide(a: Any) -> bool:
+    return bool(len(a) < a.shape[1])
 
 
 def _triangle(a: Any, overwrite_a: bool) -> tuple[QRFactors, np.ndarray, int]:
     """Factor A, or A^T for m < n, scaled by 2 to a power: return the factors, R and that power."""
     up = scaling_exponent(a)
-    tall = times_power_of_two(a if len(a) >= a.shape[1] else a.T, up)
+    tall = times_power_of_two(a.T if _is_wide(a) else a, up)
     factors = qr_factor(tall, overwrite_a, False)
     return factors, to_host(factors.r), up
 

@@ -15,6 +15,11 @@ from hetero_la.tiles.arrays.errors import RunAbortedError
 from hetero_la.tiles.kernels.device import Device
 
 
+def enqueuer_of(table: WaitTable, workers: int) -> Enqueuer | None:
+    """Return what lets the threads of a run enqueue; None for a worker that is alone."""
+    return Enqueuer(table) if workers > 1 else None
+
+
 class EnqueuingPort(Protocol):
     """Port of a worker whose device enqueues."""
 

@@ -175,8 +175,8 @@ class TaskBlock:
         """Return indices of the tasks that an edge from another block's task of `column` names."""
         return [self.index(other) for other in self.columns(which, column)]
 
-    def columns(self, which: int, column: int = 0) -> Sequence[int]:
-        """Return the tile columns of these tasks; of all tasks for `ALL`."""
+    def columns(self, which: int, column: int) -> Sequence[int]:
+        """Return the tile columns of these tasks."""
         if which == ALL:
             return range(self.start, self.stop)
         return (self.start if self.single else resolve(which, column),)

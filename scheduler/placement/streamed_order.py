@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hetero_la.scheduler.graph.task_graph import TaskGraph
-from hetero_la.scheduler.graph.tasks import ALL
+from hetero_la.scheduler.graph.tasks import TaskBlock
 from hetero_la.scheduler.placement.column_groups import ColumnGroups
 from hetero_la.scheduler.placement.lookahead import Order
 
@@ -66,18 +66,15 @@ class StreamedOrder(Order):
 
     def _derive_passes(self, graph: TaskGraph) -> dict[tuple[int, int], int]:
         """Return the pass of each step's work on each column, where it is not the first one."""
-        group, passes = self.groups.group, dict[tuple[int, int], int]()
-        works = [(block, column) for block in graph.blocks for column in block.columns(ALL)]
+        passes: dict[tuple[int, int], int] = {}
+        works = [
+            (block, column) for block in graph.blocks for column in range(block.start, block.stop)
+        ]
         changed = True
         while changed:
             changed = False
             for block, column in works:
-                least = 0
-                for number, which in block.after:
-                    before = graph.blocks[number]
-                    for other in before.columns(which, column):
-                        earlier = passes.get((before.step, other), 0)
-                        least = max(least, earlier + (group[other] > group[column]))
+                least = self._least_pass(graph, block, column, passes)
                 if least > passes.get((block.step, column), 0):
                     if least >= _MOST_PASSES:
                         raise ValueError(
@@ -87,3 +84,15 @@ class StreamedOrder(Order):
                     passes[block.step, column] = least
                     changed = True
         return passes
+
+    def _least_pass(
+        self, graph: TaskGraph, block: TaskBlock, column: int, passes: dict[tuple[int, int], int]
+    ) -> int:
+        """Return the first pass in which all that a block's work on a column waits for is done."""
+        group, least = self.groups.group, 0
+        for number, which in block.after:
+            before = graph.blocks[number]
+            for other in before.columns(which, column):
+                earlier = passes.get((before.step, other), 0)
+                least = max(least, earlier + (group[other] > group[column]))
+        return least

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, cast
 
-from hetero_la.scheduler.exchange.enqueuer import Enqueuer
+from hetero_la.scheduler.exchange.enqueuer import enqueuer_of
 from hetero_la.scheduler.exchange.in_process import ThreadPort
 from hetero_la.scheduler.exchange.wait_table import WaitTable
 from hetero_la.scheduler.graph.tasks import Region
@@ -77,7 +77,7 @@ def _gaps(prepared: tuple[Probe, Program, Array], devices: int) -> list[float]:
     storage = ArrayStorage(array, array)
     device = cast(Device, watched)
     table = WaitTable()
-    port = ThreadPort(table, Enqueuer(table) if devices > 1 else None, 0, device)
+    port = ThreadPort(table, enqueuer_of(table, devices), 0, device)
     runner = Runner(job, 0, device, storage, port)
     runner.run(0, _CALLS)
     runner.finish()

@@ -8,7 +8,7 @@ import traceback
 import uuid
 from collections.abc import Callable, Sequence
 
-from hetero_la.scheduler.exchange.enqueuer import Enqueuer
+from hetero_la.scheduler.exchange.enqueuer import enqueuer_of
 from hetero_la.scheduler.exchange.in_process import ThreadPort
 from hetero_la.scheduler.exchange.wait_table import WaitTable
 from hetero_la.scheduler.run.job import Job, Outcome
@@ -35,7 +35,7 @@ class ThreadedRun:
     def __init__(self, job: Job, storage: Storage) -> None:
         self.job, self.storage = job, storage
         self.table = WaitTable()
-        self._enqueuer = Enqueuer(self.table) if len(job.programs) > 1 else None
+        self._enqueuer = enqueuer_of(self.table, len(job.programs))
         self._name = uuid.uuid4().hex
         self.runners: dict[int, Runner] = {}
         self.outcome = Outcome()

@@ -211,7 +211,9 @@ class ArrayStorage:
         self._reloads: dict[int, list[Event]] = {}
 
     def _on(self, device: Device) -> Staging:
-        return self._staging.setdefault(device, Staging(device))
+        if device not in self._staging:
+            self._staging[device] = Staging(device)
+        return self._staging[device]
 
     def _by_pieces(self, device: Device) -> bool:
         """Return whether copies between `device` and `target` go through pinned buffers."""
