@@ -15,7 +15,7 @@ import numpy as np
 from distributed import Client
 
 from hetero_la.dask_arrays.inputs import empty_like, on_gpu
-from hetero_la.mixed.equilibration import Equilibration, scaled
+from hetero_la.mixed.equilibration import Equilibration, lowered, scaled
 from hetero_la.scheduler.cluster.clients import running_client
 from hetero_la.tiles.arrays.transfer import (
     array_module,
@@ -189,7 +189,5 @@ def _squares(block: Any, *, axis: int) -> np.ndarray:
     return to_host((_moduli(block, None, None) ** 2).sum(axis=axis, keepdims=True))
 
 
-@on_device_of_arrays
 def _lowered(block: Any, rows: np.ndarray, columns: np.ndarray, *, lower: Any) -> Any:
-    with np.errstate(over="ignore", under="ignore"):  # infinity shows in the factors
-        return scaled(block, rows, columns).astype(lower)
+    return lowered(block, lower, Equilibration(rows, columns))

@@ -24,13 +24,14 @@ from hetero_la.tiles.arrays.transfer import (
 )
 from hetero_la.tiles.kernels.cpu.device import copy_on_host
 from hetero_la.tiles.kernels.gpu_libraries import norms
+from hetero_la.tiles.kernels.gpu_libraries.scaling import scale
 
 #: Largest entries of rows and columns that need no scaling: their products and sums stay in range.
 _LEAST, _MOST = 2.0**-40, 2.0**40
 #: Rows or columns whose largest entries differ by more than this factor are scaled (``xGEEQU``).
 _UNEQUAL = 10.0
-#: Elements per block, so that it stays in the cache of a core, and on a GPU.
-_BLOCK, _GPU_BLOCK = 1 << 16, 1 << 24
+#: Elements per block, so that it stays in the cache of a core.
+_BLOCK = 1 << 16
 
 
 class Equilibration(NamedTuple):
@@ -155,22 +156,24 @@ def lowered(a: Any, dtype: Any, scaling: Equilibration | None) -> Any:
         copy = xp.empty(a.shape, dtype, order="F")
         with np.errstate(over="ignore", under="ignore"):  # infinity shows in the factors
             if scaling is not None:
-                for rows, columns in _blocks(a):
-                    part = scaled(a[rows, columns], scaling.rows[rows], scaling.columns[columns])
-                    _assign(copy[rows, columns], part)
+                _scale(a, scaling, copy)
             elif xp is np:
                 copy_on_host(copy, a)
+            elif is_column_major(a):  # by rows: CuPy copies in their order
+                copy.T[...] = a.T
             else:
-                _assign(copy, a)
+                copy[...] = a
     return copy
 
 
-def _assign(copy: Any, a: Any) -> None:
-    """Copy to a matrix of another type."""
-    if is_column_major(a):  # by rows: CuPy copies in their order
-        copy.T[...] = a.T
-    else:
-        copy[...] = a
+def _scale(a: Any, scaling: Equilibration, out: Any) -> None:
+    """Write a scaled matrix to `out`, of any precision."""
+    if is_device_array(a):
+        scale(a, *scaling, out)
+        return
+    for rows, columns in _blocks(a):
+        part = scaled(a[rows, columns], scaling.rows[rows], scaling.columns[columns])
+        out[rows, columns] = part
 
 
 def times_rows(a: Any, exponents: np.ndarray | None) -> Any:
@@ -203,10 +206,13 @@ def scaled(part: Any, rows: np.ndarray, columns: np.ndarray) -> Any:
     array([[2., 0.],
            [0., 2.]])
     """
-    xp, turned = array_module(part), is_column_major(part)
+    if is_device_array(part):
+        product = array_module(part).empty_like(part)
+        scale(part, rows, columns, product)
+        return product
+    turned = is_column_major(part)
     first, second = (columns, rows) if turned else (rows, columns)
-    # As large as the block: it is made where that is, and in the same memory order.
-    exponents = xp.asarray(first)[:, None] + xp.asarray(second)
+    exponents = first[:, None] + second  # in the memory order of the block
     return _times(part, exponents.T if turned else exponents)
 
 
@@ -229,35 +235,27 @@ def _is_even(largest: np.ndarray) -> bool:
     return bool(some.min() >= _LEAST and some.max() <= _MOST and _span(some) <= _UNEQUAL)
 
 
-def _blocks(a: Any) -> list[tuple[slice, slice]]:
+def _blocks(a: np.ndarray) -> list[tuple[slice, slice]]:
     """Return blocks of columns, or of rows of a row-major matrix, that stay in the cache."""
-    m, n = a.shape
-    size = _BLOCK if array_module(a) is np else _GPU_BLOCK
-    along, across = (n, m) if is_column_major(a) else (m, n)
-    step = max(size // max(across, 1), 1)
+    turned, whole = is_column_major(a), slice(None)
+    across, along = a.shape if turned else a.shape[::-1]
+    step = max(_BLOCK // max(across, 1), 1)
     parts = [slice(start, min(start + step, along)) for start in range(0, along, step)]
-    whole = slice(0, across)
-    return [(whole, part) if along == n and is_column_major(a) else (part, whole) for part in parts]
+    return [(whole, part) if turned else (part, whole) for part in parts]
 
 
 def _largest(a: Any, scaling: Equilibration | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the largest modulus in each row and column of a matrix, as it is or scaled."""
-    on_gpu = is_device_array(a)
-    measure = norms.largest_by_row_and_column if on_gpu else _largest_on_host
-    with on_device_of(a), np.errstate(over="ignore", invalid="ignore"):
-        if scaling is None and on_gpu:
-            return measure(a)
-        by_row, by_column = (np.zeros(length) for length in a.shape)
+    if is_device_array(a):
+        with on_device_of(a):
+            return norms.largest_by_row_and_column(a, scaling)
+    by_row, by_column = (np.zeros(length) for length in a.shape)
+    with np.errstate(over="ignore", invalid="ignore"):
         for rows, columns in _blocks(a):
             part = a[rows, columns]
             if scaling is not None:
                 part = scaled(part, scaling.rows[rows], scaling.columns[columns])
-            of_rows, of_columns = measure(part)
-            by_row[rows] = np.maximum(by_row[rows], of_rows)
-            by_column[columns] = np.maximum(by_column[columns], of_columns)
-        return by_row, by_column
-
-
-def _largest_on_host(part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    moduli = abs(part)
-    return moduli.max(axis=1), moduli.max(axis=0)
+            moduli = abs(part)
+            by_row[rows] = np.maximum(by_row[rows], moduli.max(axis=1))
+            by_column[columns] = np.maximum(by_column[columns], moduli.max(axis=0))
+    return by_row, by_column

@@ -11,6 +11,7 @@ import pytest
 from hetero_la.numerics.triangles import complete_from_triangle
 from hetero_la.tiles.kernels.gpu_libraries import norms
 from hetero_la.tiles.kernels.gpu_libraries.finite import is_finite
+from hetero_la.tiles.kernels.gpu_libraries.scaling import scale
 from tests.support import DTYPES, random
 
 pytestmark = pytest.mark.gpu
@@ -234,3 +235,31 @@ def test_largest_moduli_of_rows_and_columns(dtype: str, shape: tuple[int, int], 
         assert not np.isfinite(columns[-1])
         assert np.isfinite(rows[:-1]).all()
         assert np.isfinite(columns[:-1]).all()
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (300, 700), (700, 300), (3000, 5)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_scaled_matrices_and_their_largest_moduli(dtype: str, shape: tuple[int, int]) -> None:
+    import cupy
+
+    a = random(*shape, dtype)
+    rows, columns = (np.random.default_rng(n).integers(-20, 20, n) for n in shape)
+    rows[0], columns[0] = 2000, -2000  # neither of which is a number
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        powers = rows[:, None] + columns
+        expected = np.ldexp(a.real, powers).astype(a.dtype)
+        if a.dtype.kind == "c":
+            expected.imag = np.ldexp(a.imag, powers)
+    lower = np.dtype({"d": "f", "D": "F"}.get(a.dtype.char, a.dtype.char))
+    moduli = np.maximum(abs(expected.real), abs(expected.imag))
+    for there in arrays(a):
+        for out in (cupy.empty(shape, dtype), cupy.empty(shape, lower, order="F")):
+            scale(there, rows, columns, out)
+            with np.errstate(over="ignore", under="ignore"):
+                np.testing.assert_array_equal(out.get(), expected.astype(out.dtype))
+        found = norms.largest_by_row_and_column(there, (rows, columns))
+        for axis, one in zip((1, 0), found, strict=True):
+            largest = moduli.max(axis=axis)
+            finite = np.isfinite(largest)
+            np.testing.assert_allclose(one[finite], largest[finite], rtol=1e-5)
+            assert not np.isfinite(one[~finite]).any()

@@ -263,17 +263,31 @@ __device__ inline int warp_max(int x)
     return x;
 }
 
-// by_row[i], by_column[j] <- the largest `upper_bits` in row i and column j, if they are larger.  A
-// thread for each row of a block, which goes through some columns.
+__device__ inline Scalar times_power_of_two(Scalar x, int exponent)
+{
+#if COMPLEX
+    return {ldexp(x.re, exponent), ldexp(x.im, exponent)};
+#else
+    return ldexp(x, exponent);
+#endif
+}
+
+// by_row[i], by_column[j] <- the largest `upper_bits` in row i and column j, if they are larger, of
+// A or, where there are exponents, of A scaled.  A thread for each row of a block, which goes
+// through some columns.
 extern "C" __global__ void largest_bits(const Scalar* __restrict__ A, Index lda, Index m, Index n,
-                                        int* by_row, int* by_column, Index columns)
+                                        int* by_row, int* by_column, Index columns,
+                                        const int* row_exponents, const int* column_exponents)
 {
     const Index row = (Index(blockIdx.x) * WARPS + threadIdx.y) * 32 + threadIdx.x;
     const Index first = blockIdx.y * columns, last = min(first + columns, n);
+    const int exponent = row_exponents && row < m ? row_exponents[row] : 0;
     int mine = 0;
 #pragma unroll 4
     for (Index column = first; column < last; column++) {
-        const int bits = row < m ? upper_bits(A[row + column * lda]) : 0;
+        Scalar x = row < m ? A[row + column * lda] : Scalar{};
+        if (row_exponents) x = times_power_of_two(x, exponent + column_exponents[column]);
+        const int bits = upper_bits(x);
         mine = max(mine, bits);
         const int found = warp_max(bits);
         if (threadIdx.x == 0 && found > by_column[column]) atomicMax(&by_column[column], found);

@@ -86,22 +86,26 @@ def largest_of_upper(a: Array) -> Array:
     return found
 
 
-def largest_by_row_and_column(a: Array) -> tuple[np.ndarray, np.ndarray]:
+def largest_by_row_and_column(
+    a: Array, exponents: tuple[np.ndarray, np.ndarray] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the largest modulus in each row and column, on the host, to five digits at least.
 
-    Of a complex number the larger part counts.
+    Of a complex number the larger part counts.  Of a scaled matrix, the exponents of the powers of
+    two by which its rows and columns are multiplied are given.
     """
     import cupy
 
     if is_column_major(a.T) and not is_column_major(a):
-        return largest_by_row_and_column(a.T)[::-1]
+        return largest_by_row_and_column(a.T, exponents and exponents[::-1])[::-1]
     a, (m, n) = by_columns(a), a.shape
     bits = cupy.zeros(m + n, np.int32)
+    powers = [cupy.asarray(of, np.int32) for of in exponents or ()] or [np.uintp(0)] * 2
     if a.size:
         grid = ceil_div(m, 32 * _WARPS), ceil_div(n, _COLUMNS_OF_A_BLOCK)
         _launch(
             "largest_bits", a.dtype, grid, a, block(a).ld, m, n, bits, bits[m:],
-            _COLUMNS_OF_A_BLOCK,
+            _COLUMNS_OF_A_BLOCK, *powers,
         )  # fmt: skip
     found, half = bits.get(), a.real.dtype.itemsize == 4
     largest = found.view(np.float32) if half else (found.astype(np.int64) << 32).view(np.float64)
