@@ -735,8 +735,9 @@ def _solve_on_device(a: Any, b: Any, **how: Any) -> Solution:
 
     What is not read is enqueued before the first wait, which is for `info`.
     """
-    anorm, result = enqueued_norm1(a, hermitian=True), execute("cholesky", a, **how)
+    result = execute("cholesky", a, **how)
     if b.size:
+        anorm = enqueued_norm1(a, hermitian=True)
         factor = result.substitution("cholesky")
         x = factor.solve(b)
         _ = factor.inverse_norm

@@ -10,12 +10,14 @@ import functools
 import inspect
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hetero_la.api.factors import Factors, with_each_array
 from hetero_la.checks.inputs import common_dtype, lapack_dtype
+from hetero_la.checks.warnings import warnings_at_the_end
 from hetero_la.execution.gpu_choice import HostProblem, gpu_for, gpus_possible, host_pays
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import FactorsOnGpu, Kept
@@ -30,11 +32,14 @@ from hetero_la.tiles.arrays.transfer import (
     to_host,
 )
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
+from hetero_la.tiles.kernels.gpu_libraries.finite import found_meanwhile
 from hetero_la.tiles.storage.host_copies import HostCopies
 
 #: Elements of a matrix below which no GPU is considered: the host is done within its copies; and
 #: those up to which the host is considered for a matrix on a GPU.
 LEAST_ELEMENTS, MOST_ELEMENTS = 1 << 15, 1 << 17
+#: Elements up to which copies on a GPU are tested for NaN while it computes.
+_CHECKED_LATE = 1 << 24
 _copying = ProcessLock()
 
 
@@ -123,7 +128,8 @@ def on_a_gpu(movable: Movable, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
             copies, times = _copies(gpu), [time.perf_counter()]
             given = {name: copies.to_gpu(a) for name, a in cast.items()}
             times.append(time.perf_counter())
-            found = movable.function(**{**arguments, **given, **dict(work.known)})
+            call = partial(movable.function, **{**arguments, **given, **dict(work.known)})
+            found = _checked_meanwhile(call, cast) if _may_be_late(movable, call) else call()
             times.append(time.perf_counter())
             here = _home(found, copies)
     except MemoryError:  # of the GPU
@@ -132,6 +138,23 @@ def on_a_gpu(movable: Movable, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         now = time.perf_counter()
         report.include_copies(now - times[0], times[1] - times[0], now - times[2])
     return (here,)
+
+
+def _may_be_late(movable: Movable, call: partial[Any]) -> bool:
+    """Return whether a test for NaN is asked for, and need not come before all work.
+
+    Its arrays are copies, and the host would wait for it as long as for some of the work.
+    """
+    if not call.keywords.get("check_finite", "check_finite" in movable.signature.parameters):
+        return False
+    return all(call.keywords[name].size <= _CHECKED_LATE for name in movable.core)
+
+
+def _checked_meanwhile(call: partial[Any], on_host: dict[str, np.ndarray]) -> Any:
+    """Make a call whose large arrays, on a GPU, are tested for NaN there at the same time."""
+    large = {name: call.keywords[name] for name, a in on_host.items() if a.size > LEAST_ELEMENTS}
+    with warnings_at_the_end(), found_meanwhile({**on_host, **large}):
+        return call(check_finite=False)
 
 
 def on_the_host(

@@ -514,8 +514,9 @@ def _judge(
 
 def _factor_and_solve(a: Any, b: Any, transposed: bool, in_place: bool, **how: Any) -> Solution:
     """Factor, perhaps in the memory of the matrix or on the GPUs, and then solve."""
-    anorm = enqueued_norm1(a)
+    before = enqueued_norm1(a) if in_place else None
     result = execute_lu("lu", a, overwrite_a=in_place, residency=Residency.WORKERS, **how)
+    anorm = enqueued_norm1(a) if before is None else before
     if b.size == 0:
         return Solution(b, result.report, lambda: {"judged": 0})
     trans, changed = 2 if transposed else 0, in_place and not result.kept
@@ -570,7 +571,8 @@ def _inverse(a: Any, in_place: bool, **how: Any) -> Any:
 
 def _inverse_on_device(a: Any, **how: Any) -> tuple[float, float, Any]:
     """Return the 1-norms of a matrix on the caller's GPU and of its inverse, and the inverse."""
-    there, result = enqueued_norm1(a), execute("lu", a, **how)
+    result = execute("lu", a, **how)
+    there = enqueued_norm1(a)
     x = Substitution(result.factors, "lu", result.piv, order=256).inverse()
     error, ainvnorm = inverse_error(a, x), enqueued_norm1(x)
     _require_nonsingular(result)  # the first wait

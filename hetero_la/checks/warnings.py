@@ -12,22 +12,34 @@ from typing import Any
 import numpy as np
 from scipy.linalg import LinAlgWarning
 
-_silent = ContextVar("silent", default=False)
+_held: ContextVar[list[tuple[str, type[Warning]]] | None] = ContextVar("held", default=None)
 
 
 @contextlib.contextmanager
-def without_warnings() -> Iterator[None]:
+def without_warnings() -> Iterator[list[tuple[str, type[Warning]]]]:
     """Issue no warnings in the block; those of other threads and libraries are not affected."""
-    token = _silent.set(True)
+    held: list[tuple[str, type[Warning]]] = []
+    token = _held.set(held)
     try:
-        yield
+        yield held
     finally:
-        _silent.reset(token)
+        _held.reset(token)
+
+
+@contextlib.contextmanager
+def warnings_at_the_end() -> Iterator[None]:
+    """Issue the warnings of the block when it has ended, unless it raises an error."""
+    with without_warnings() as held:
+        yield
+    for message, category in held:
+        warn(message, category)
 
 
 def warn(message: str, category: type[Warning] = LinAlgWarning) -> None:
     """Issue a warning that points at the line that called this package."""
-    if _silent.get():
+    held = _held.get()
+    if held is not None:
+        held.append((message, category))
         return
     frame, level = sys._getframe(1), 2
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "hetero_la":

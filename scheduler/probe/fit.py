@@ -16,9 +16,9 @@ from hetero_la.scheduler.probe.device_probe import Probe, ProbeSizes
 from hetero_la.tiles.kernels.device import Array, Queue
 from hetero_la.tiles.kernels.gpu_libraries import cusolver
 
-#: Operations of cuSOLVER's factorizations, over the cube of the order, and orders that are timed.
-_LIBRARY_FLOPS = {"lu": 2 / 3, "cholesky": 1 / 3, "qr": 4 / 3}
-_LIBRARY_ORDERS = 512, 4096
+#: Of cuSOLVER's factorizations: operations over the cube of the order, and orders that are timed;
+#: LU of smaller ones is ours.
+_LIBRARY = {"lu": (2 / 3, 2048, 4096), "cholesky": (1 / 3, 512, 4096), "qr": (4 / 3, 512, 4096)}
 
 
 def fit_device(probe: Probe) -> DeviceModel:
@@ -122,9 +122,9 @@ def _fit_panel(probe: Probe, sizes: ProbeSizes, model: DeviceModel) -> DeviceMod
 def fit_library(probe: Probe, model: DeviceModel) -> DeviceModel:
     """Return the model of a GPU with the figures of cuSOLVER's factorizations of whole matrices."""
     chains: dict[str, Any] = {}
-    for name, flops in _LIBRARY_FLOPS.items():
+    for name, (flops, *orders) in _LIBRARY.items():
         points = []
-        for order in _LIBRARY_ORDERS:
+        for order in orders:
             original = probe.array(order, order, 1.0)
             a, b = probe.device.empty(original.shape, probe.dtype), original[:, :0]
             seconds = probe.seconds(

@@ -13,6 +13,7 @@ import pytest
 from hetero_la.tiles.kernels.gpu import common, lu, qr, sources
 from hetero_la.tiles.kernels.gpu.batched import arrays, least_squares
 from hetero_la.tiles.kernels.gpu.sources import Source
+from hetero_la.tiles.kernels.gpu_libraries import resident_lu
 from tests.tiles.kernels import DTYPES
 from tests.tiles.nvrtc import NVRTC, compiled_by_nvrtc
 
@@ -35,6 +36,7 @@ def sources_of(dtype: np.dtype) -> Iterator[Source]:
         yield common.source(file, dtype)
     # Only single precision has parts.
     yield common.source("products", np.dtype(dtype.char.translate({ord("d"): "f", ord("D"): "F"})))
+    yield resident_lu.strips_source(dtype, 4)
     for shape in lu.SHAPES:
         yield lu.leaf_source(shape, shape.columns(dtype), dtype)
     for file in ("stacks", "stack_factors"):

@@ -13,8 +13,8 @@ from tests.support import DTYPES, random
 
 pytestmark = pytest.mark.gpu
 
-#: Around the leaf (256), a block (1024), and where blocks are joined, or are not whole.
-ORDERS = [1, 2, 5, 256, 257, 700, 1024, 1025, 1800, 2100]
+#: Around a leaf (128), a block (1024), and where blocks are joined, or are not whole.
+ORDERS = [1, 2, 5, 128, 129, 257, 700, 1024, 1025, 1800, 2100]
 FORMS = {
     "lu": lambda f: (np.tril(f, -1) + np.eye(len(f))) @ np.triu(f),
     "cholesky": lambda f: np.tril(f) @ np.tril(f).conj().T,

@@ -1,14 +1,14 @@
 // Kernels on lower triangles.  Compiled with -DRHS and -DSLICES (columns, and rows in
 // slices of 32, that a block of solve_lower holds) and -DSTRIP (columns that a thread of
-// substitute_right holds).  Diagonals that count are real.
+// substitute_right holds).  An upper triangle is a lower one from its last element on.
 
 #include "scalar.cuh"
 #include "warp.cuh"
 
 // L^-1 times columns held as x, L lower triangular of order w <= 32 SLICES, with ones on
-// its diagonal where UNIT.  A warp solves RHS columns on its own: lane l holds their rows
-// l, l + 32, ..., and as soon as row k is known it is subtracted from all below.
-template <bool UNIT>
+// its diagonal where UNIT; its rows are STEP apart.  A warp solves RHS columns on its own: lane l
+// holds their rows l, l + 32, ..., and as soon as row k is known it is subtracted from all below.
+template <bool UNIT, int STEP = 1>
 __device__ inline void solve_lower(const Scalar* __restrict__ L, Index ldl,
                                    Scalar (&x)[SLICES][RHS], Index w)
 {
@@ -16,20 +16,21 @@ __device__ inline void solve_lower(const Scalar* __restrict__ L, Index ldl,
 #pragma unroll
     for (int known = 0; known < SLICES; known++) {
         if (32 * known >= w) break;
-        const Scalar* column = L + lane + Index(32 * known) * ldl;
+        const Scalar* column = L + STEP * lane + Index(32 * known) * ldl;
         const Index row = lane + 32 * known;
-        const REAL reciprocal = UNIT || row >= w ? REAL(1) : 1 / real(L[row + row * ldl]);
+        Scalar inverse = make_scalar(1);
+        if (!UNIT && row < w) inverse = divide(inverse, L[STEP * row + row * ldl]);
 #pragma unroll 8
         for (int k = 0; k < 32; k++, column += ldl) {
             Scalar factor[SLICES];
 #pragma unroll
             for (int s = known; s < SLICES; s++) {
                 const bool below = lane + 32 * s < w && (s > known || lane > k);
-                factor[s] = below ? column[32 * s] : make_scalar(0);
+                factor[s] = below ? column[STEP * 32 * s] : make_scalar(0);
             }
 #pragma unroll
             for (int q = 0; q < RHS; q++) {
-                const Scalar mine = UNIT ? x[known][q] : scale(x[known][q], reciprocal);
+                const Scalar mine = UNIT ? x[known][q] : multiply(x[known][q], inverse);
                 const Scalar value = shuffle(mine, k);
                 if (!UNIT && lane == k) x[known][q] = value;
 #pragma unroll
@@ -42,6 +43,7 @@ __device__ inline void solve_lower(const Scalar* __restrict__ L, Index ldl,
     }
 }
 
+template <int STEP = 1>
 __device__ inline void keep_columns(const Scalar (&x)[SLICES][RHS], Scalar* B, Index ldb, Index w,
                                     Index first, Index columns)
 {
@@ -50,7 +52,7 @@ __device__ inline void keep_columns(const Scalar (&x)[SLICES][RHS], Scalar* B, I
         const int row = threadIdx.x + 32 * s;
 #pragma unroll
         for (int q = 0; q < RHS; q++) {
-            if (row < w && first + q < columns) B[row + (first + q) * ldb] = x[s][q];
+            if (row < w && first + q < columns) B[STEP * row + (first + q) * ldb] = x[s][q];
         }
     }
 }
@@ -74,27 +76,44 @@ extern "C" __global__ void __launch_bounds__(32)
     keep_columns(x, B, ldb, w, first, columns);
 }
 
-// W (w x w) gets the inverses of L's diagonal blocks of order 32 SLICES, and zeros above.
+// Diagonal blocks of W get the inverses of the leaves of T, its diagonal blocks of order 32 SLICES,
+// and zeros in the other triangle.  T is of order w, lower triangular, perhaps with ones on its
+// diagonal, or, if `upper`, upper triangular.
 extern "C" __global__ void __launch_bounds__(32)
-    invert_diagonal(const Scalar* __restrict__ L, Index ldl, Scalar* W, Index ldw, Index w,
-                    Index unit)
+    invert_diagonal(const Scalar* __restrict__ T, Index ldt, Scalar* W, Index ldw, Index w,
+                    Index block, Index unit, Index upper)
 {
     const Index column = Index(blockIdx.x) * RHS, top = column / (32 * SLICES) * (32 * SLICES);
-    const Index order = min(Index(32 * SLICES), w - top), first = column - top;
+    const Index order = min(Index(32 * SLICES), w - top), first = column - top, last = order - 1;
+    const Scalar* leaf = T + top * (ldt + 1);
+    Scalar* inverse = W + top * (ldw + 1);
     Scalar x[SLICES][RHS];
 #pragma unroll
     for (int s = 0; s < SLICES; s++) {
 #pragma unroll
-        for (int q = 0; q < RHS; q++) x[s][q] = make_scalar(threadIdx.x + 32 * s == first + q);
+        for (int q = 0; q < RHS; q++) {
+            const Index one = upper ? last - first - q : first + q;
+            x[s][q] = make_scalar(threadIdx.x + 32 * s == one);
+        }
     }
-    if (unit) {
-        solve_lower<true>(L + top * (ldl + 1), ldl, x, order);
+    if (upper) {
+        leaf += last * (ldt + 1);
+        solve_lower<false, -1>(leaf, -ldt, x, order);
+        keep_columns<-1>(x, inverse + last, ldw, order, first, order);
     } else {
-        solve_lower<false>(L + top * (ldl + 1), ldl, x, order);
+        if (unit) {
+            solve_lower<true>(leaf, ldt, x, order);
+        } else {
+            solve_lower<false>(leaf, ldt, x, order);
+        }
+        keep_columns(x, inverse, ldw, order, first, order);
     }
-    keep_columns(x, W + top * (ldw + 1), ldw, order, first, order);
+    const Index start = column / block * block, stop = min(start + block, w);
+    const Index from = upper ? top + order : start, to = upper ? stop : top;
     for (int q = 0; q < RHS && column + q < w; q++) {
-        for (Index i = threadIdx.x; i < top; i += 32) W[i + (column + q) * ldw] = make_scalar(0);
+        for (Index i = from + threadIdx.x; i < to; i += 32) {
+            W[i + (column + q) * ldw] = make_scalar(0);
+        }
     }
 }
 

@@ -119,45 +119,6 @@ def gemm_batch(
     )  # fmt: skip
 
 
-def trsm(handle: int, form: Triangular, A: Block, B: Block, order: int, columns: int) -> None:
-    """Enqueue a triangular solve with a handle of cuBLAS; see `GpuQueue.trsm`."""
-    cublas_function("trsm", B.dtype)(
-        handle, _LEFT, _FILL[form.triangle], operation(form.trans, B.dtype), int(form.unit),
-        order, columns, host_scalar(1, B.dtype)[0], A.pointer, A.ld, B.pointer, B.ld,
-    )  # fmt: skip
-
-
-def trsm_batch(
-    handle: int,
-    triangle: str,
-    unit: bool,
-    A: Block,
-    B: Block,
-    pointers: Any,
-    order: int,
-    count: int,
-) -> None:
-    """Enqueue B <- T^-1 B for many triangles of one order, with a handle of cuBLAS.
-
-    Parameters
-    ----------
-    triangle : {"l", "u"}
-        Which triangle of the matrices A is T.
-    unit : bool
-        Whether its diagonal is of ones.
-    A, B : Block
-        Leading dimensions and type of the matrices.
-    pointers : tuple of cupy.ndarray of uint64
-        Addresses of the matrices A, and of the matrices B, which are square.
-    order, count : int
-        Their order, and their number.
-    """
-    cublas_function("trsmBatched", B.dtype)(
-        handle, _LEFT, _FILL[triangle], 0, int(unit), order, order, host_scalar(1, B.dtype)[0],
-        pointers[0].data.ptr, A.ld, pointers[1].data.ptr, B.ld, count,
-    )  # fmt: skip
-
-
 def _library(name: str) -> Any:
     return importlib.import_module("cupy_backends.cuda.libs." + name)
 
@@ -354,7 +315,11 @@ class GpuQueue:
 
     def trsm(self, form: Triangular, A: Block, B: Block, order: int, columns: int) -> None:
         """Compute B <- T^-1 B or T^-H B, T the triangle of A that `form` names."""
-        trsm(self.handle("cublas"), form, A, B, order, columns)
+        cublas_function("trsm", B.dtype)(
+            self.handle("cublas"), _LEFT, _FILL[form.triangle], operation(form.trans, B.dtype),
+            int(form.unit), order, columns, host_scalar(1, B.dtype)[0], A.pointer, A.ld,
+            B.pointer, B.ld,
+        )  # fmt: skip
 
     def potrf(self, A: Block, order: int, info: int) -> None:
         """Overwrite the lower triangle of A by its Cholesky factor; `info` is an address."""

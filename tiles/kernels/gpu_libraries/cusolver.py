@@ -10,6 +10,7 @@ import numpy as np
 
 from hetero_la.tiles.kernels.device import Array
 from hetero_la.tiles.kernels.gpu.queue import block
+from hetero_la.tiles.kernels.gpu_libraries import resident_lu
 from hetero_la.tiles.kernels.spec import LETTER
 
 #: Names of the vectors, each with the number of the only step, and the vectors, on the GPU.
@@ -72,8 +73,13 @@ def _cusolver(
 
 
 def lu(a: Array, b: Array) -> Vectors:
-    """Overwrite A with L and U."""
-    return _lu_vectors(_getrf(a))
+    """Overwrite A with L and U: small matrices in one launch of a kernel of ours."""
+    if resident_lu.is_resident(a.shape, a.dtype):
+        found = resident_lu.getrf(a)
+    else:
+        found = _getrf(a)
+        found[:-1] -= 1
+    return {("ipiv", 0): found[:-1], ("info", 0): found[-1:]}
 
 
 def _getrf(a: Array) -> Array:
@@ -86,12 +92,6 @@ def _getrf(a: Array) -> Array:
         info=found[-1:].data.ptr,
     )  # fmt: skip
     return found
-
-
-def _lu_vectors(found: Array) -> Vectors:
-    ipiv = found[:-1]
-    ipiv -= 1
-    return {("ipiv", 0): ipiv, ("info", 0): found[-1:]}
 
 
 def _getrs(a: Array, ipiv: Array, b: Array, *, adjoint: bool = False) -> None:

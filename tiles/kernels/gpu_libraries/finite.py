@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
+from numpy.linalg import LinAlgError
 from scipy.linalg import blas
 
 from hetero_la.tiles.arrays.host_threads import PARALLEL_BYTES, copy_threads, thread_count
@@ -78,8 +83,33 @@ def require_system_finite(a: Array, b: Array) -> None:
         require_finite(a, "a")
         require_finite(b, "b")
         return
-    found = [_holds_not_finite_there(array) for array in (a, b)]
-    for name, bad in zip("ab", found, strict=True):
+    _require_none({name: _holds_not_finite_there(of) for name, of in (("a", a), ("b", b))})
+
+
+@contextlib.contextmanager
+def found_meanwhile(arrays: dict[str, Array]) -> Iterator[None]:
+    """Test arrays while a GPU does the work of the block, and raise ValueError in the end.
+
+    Parameters
+    ----------
+    arrays : dict
+        Their names, and the arrays, of which those on the host are tested before.
+    """
+    there = {name: a for name, a in arrays.items() if is_device_array(a)}
+    for name in arrays.keys() - there.keys():
+        require_finite(arrays[name], name)
+    found = {name: _holds_not_finite_there(a) for name, a in there.items()}
+    try:
+        yield
+    except LinAlgError:
+        _require_none(found)
+        raise
+    _require_none(found)
+
+
+def _require_none(found: dict[str, Any]) -> None:
+    """Raise ValueError if something that is not finite was found in an array."""
+    for name, bad in found.items():
         if bad:
             raise _error(name)
 

@@ -9,30 +9,27 @@ from __future__ import annotations
 
 import functools
 import operator
+from functools import partial
 
 import numpy as np
 
 from hetero_la.tiles.kernels.device import Array
-from hetero_la.tiles.kernels.gpu.common import GATHER_COLUMNS, PERMUTE, gather_grid, source
-from hetero_la.tiles.kernels.gpu.queue import (
-    Block,
-    block,
-    cublas_handle,
-    gemm,
-    gemm_batch,
-    trsm,
-    trsm_batch,
+from hetero_la.tiles.kernels.gpu.common import (
+    GATHER_COLUMNS,
+    LEAF,
+    PERMUTE,
+    ceil_div,
+    gather_grid,
+    source,
 )
+from hetero_la.tiles.kernels.gpu.inverse import join, leaves, pairs
+from hetero_la.tiles.kernels.gpu.queue import Block, block, cublas_handle, gemm, gemm_batch
 from hetero_la.tiles.kernels.gpu.sources import module
 from hetero_la.tiles.kernels.gpu_libraries.norms import by_columns, estimate_norm1, norm1
-from hetero_la.tiles.kernels.spec import Triangular
 from hetero_la.tiles.storage.pivots import permutation
 
-#: Order of the diagonal blocks, and that of the smaller ones from whose inverses theirs are made.
-_BLOCK, _LEAF = 1024, 256
-#: Order of the latter for LU with a single diagonal block of several leaves: the GPU takes 0.2 ms
-#: less, and the host, which waits for LU anyhow, no more than 0.1 ms more.
-_SMALL_LEAF = 64
+#: Order of the diagonal blocks.
+_BLOCK = 1024
 #: Interchanges for which shared memory has room.
 _MOST_IN_SHARED = 4096
 #: Factors -> their triangles in the order of a solve, each with whether its adjoint is meant.
@@ -55,7 +52,7 @@ class Substitution:
     piv : array of int, shape (n,), optional
         Row interchanges of LU.
     order : int, optional
-        Order of the diagonal blocks: 256 times a power of two.  The error of a solve grows with
+        Order of the diagonal blocks: 128 times a power of two.  The error of a solve grows with
         their condition numbers, and so with the order.
     """
 
@@ -64,97 +61,37 @@ class Substitution:
     ) -> None:
         self._n, self._factors, self._steps = len(factors), block(factors), _FORMS[form]
         self._nb = min(order, self._n)
-        self._leaf = _SMALL_LEAF if form == "lu" and _LEAF < self._n <= order else _LEAF
         self._kept = factors  # `_factors` is but its address
         self._rows = None if piv is None else _row_order(piv, self._n)
-        triangles = sorted({triangle for triangle, _ in self._steps})
-        self._inverses = {triangle: self._identities() for triangle in triangles}
-        leaves = self._addresses_of_leaves()
-        for number, triangle in enumerate(triangles, 1):
-            unit = form == "lu" and triangle == "l"
-            self._invert_leaves(triangle, unit, leaves, number)
-            self._join_leaves(triangle)
+        self._inverses = {
+            triangle: self._inverted(triangle, form == "lu" and triangle == "l")
+            for triangle in sorted({triangle for triangle, _ in self._steps})
+        }
 
-    def _identities(self) -> Array:
-        """Return identity matrices, one for each diagonal block, side by side."""
-        import cupy
+    def _inverted(self, triangle: str, unit: bool) -> Array:
+        """Return the inverses of the diagonal blocks of a triangle, a row of an array for each.
 
-        nb = self._nb
-        blocks = cupy.zeros((-(-self._n // nb), nb * nb), self._factors.dtype)
-        blocks[:, :: nb + 1] = 1
-        return blocks.reshape(-1, nb).T
-
-    def _addresses_of_leaves(self) -> Array:
-        """Return where the whole leaves of the diagonal lie: of the factors, and of inverses."""
-        import cupy
-
-        starts = np.arange(self._n // self._leaf) * self._leaf
-        size = self._factors.dtype.itemsize
-        addresses = [self._factors.pointer + size * starts * (self._factors.ld + 1)]
-        for W in map(block, self._inverses.values()):
-            addresses.append(W.pointer + size * (starts % self._nb + starts * W.ld))
-        found = cupy.empty((len(addresses), len(starts)), np.uint64)
-        if len(starts):
-            found.set(np.array(addresses, np.uint64))  # a fraction of the time of `asarray`
-        return found
-
-    def _invert_leaves(self, triangle: str, unit: bool, leaves: Array, number: int) -> None:
-        """Overwrite the identities with the inverses of the leaves."""
-        n, leaf, T, W = self._n, self._leaf, self._factors, block(self._inverses[triangle])
-        count, rest = divmod(n, leaf)
-        if count:
-            pointers = leaves[0], leaves[number]
-            trsm_batch(cublas_handle(), triangle, unit, T, W, pointers, leaf, count)
-        if rest:
-            at, form = count * leaf, Triangular(triangle, "n", unit)
-            trsm(cublas_handle(), form, T.at(at, at), W.at(at % self._nb, at), rest, rest)
-
-    def _join_leaves(self, triangle: str) -> None:
-        """Complete the inverses of the diagonal blocks: pairs of leaves, pairs of pairs, ..."""
-        whole, last = divmod(self._n, self._nb)
-        size = self._leaf
-        while size < self._nb:
-            if whole == 1:  # pairs in one block are joined at once
-                self._join_pairs(triangle, 0, size, self._nb)
-            else:  # and so are those at the same place in several blocks
-                for place in range(0, self._nb, 2 * size):
-                    self._join(triangle, place, size, size, whole, self._nb)
-            if last > size:
-                self._join_pairs(triangle, whole * self._nb, size, last)
-            size *= 2
-
-    def _join_pairs(self, triangle: str, start: int, size: int, order: int) -> None:
-        """Join the pairs of the block of this order that begins at a row."""
-        pairs, rest = divmod(order, 2 * size)
-        self._join(triangle, start, size, size, pairs, 2 * size)
-        if rest > size:
-            self._join(triangle, start + 2 * size * pairs, size, rest - size, 1, 0)
-
-    def _join(self, triangle: str, start: int, size: int, rows: int, count: int, step: int) -> None:
-        """Complete the inverses of pairs of diagonal blocks of orders `size` and `rows`.
-
-        W21 = -W22 L21 W11 in a lower triangle, W12 = -W11 U12 W22 in an upper one.  The first pair
-        begins at row `start`, and each of `count` pairs `step` rows below the one before.
+        They lie as far apart as if they were on the diagonal of a matrix with nb rows.
         """
         import cupy
 
-        if not count:
-            return
-        T, W = self._factors.at(start, start), block(self._inverses[triangle])
-        # Inverses of blocks lie side by side, those within a block below each other.
-        apart = step * (W.ld if step == self._nb else W.ld + 1)
-        first = W.at(start % self._nb, start)
-        second = first.at(size, size)
-        if triangle == "l":
-            m, n, across, target, left, right = rows, size, (size, 0), (size, 0), second, first
-        else:
-            m, n, across, target, left, right = size, rows, (0, size), (0, size), first, second
-        product = cupy.empty((count, m * n), T.dtype)
-        P, inner = Block(product.data.ptr, m, T.dtype), step * (T.ld + 1)
-        shape, steps = (m, n, n), (inner, apart, m * n)
-        gemm_batch(cublas_handle(), 1, T.at(*across), right, 0, P, shape, steps, count)
-        shape, steps = (m, n, m), (apart, m * n, apart)
-        gemm_batch(cublas_handle(), -1, left, P, 0, first.at(*target), shape, steps, count)
+        n, nb, dtype = self._n, self._nb, self._factors.dtype
+        inverses = cupy.empty((ceil_div(n, nb), nb * (nb + 1)), dtype)
+        T, W = self._factors, Block(inverses.data.ptr, nb, dtype)
+        kernel = module(source("lower", dtype)).get_function("invert_diagonal")
+        grid, threads, arguments = leaves(T, W, n, nb, triangle, unit)
+        kernel(grid, (threads,), arguments)
+        product = partial(gemm_batch, cublas_handle())
+        for first, size, rows, count in pairs(n, LEAF, nb):
+            work = cupy.empty(count * size * rows, dtype)
+            W1, room = W.at(first, first), Block(work.data.ptr, 1, dtype)
+            join(product, triangle, T.at(first, first), W1, room, size, rows, count)
+        return inverses
+
+    def _inverse(self, triangle: str, start: int) -> Array:
+        """Return the inverse of the diagonal block that begins at a row."""
+        nb = self._nb
+        return self._inverses[triangle][start // nb, : nb * nb].reshape(nb, nb).T
 
     def solve(self, b: Array, *, adjoint: bool = False) -> Array:
         """Return A^-1 B, or A^-H B, for B of shape (n, p)."""
@@ -187,7 +124,8 @@ class Substitution:
 
         With `triangular`, X and Y are lower triangles.
         """
-        n, nb, T, W = self._n, self._nb, self._factors, block(self._inverses[triangle])
+        n, nb, T = self._n, self._nb, self._factors
+        W = Block(self._inverses[triangle].data.ptr, nb, T.dtype)
         X, Y, handle = block(x), block(y), cublas_handle()
         down = (triangle == "l") != adjoint
         starts = range(0, n, nb)
@@ -196,7 +134,7 @@ class Substitution:
             stop = min(start + nb, n)
             size, columns = stop - start, stop if triangular else x.shape[1]
             shape = (size, columns, size)
-            gemm(handle, 1, W.at(0, start), X.at(start, 0), 0, Y.at(start, 0), shape, form)
+            gemm(handle, 1, W.at(start, start), X.at(start, 0), 0, Y.at(start, 0), shape, form)
             rest, count = (stop, n - stop) if down else (0, start)
             if count:
                 across = T.at(start, rest) if adjoint else T.at(rest, start)
@@ -205,10 +143,10 @@ class Substitution:
 
     def inverse_of_tile(self, triangle: str, start: int, stop: int) -> Array | None:
         """Return the inverse of a tile on the diagonal, if one diagonal block has all of it."""
-        at = start % self._nb
-        if stop - start > self._nb - at:
+        first, last = start % self._nb, start % self._nb + stop - start
+        if last > self._nb:
             return None
-        return self._inverses[triangle][at : at + stop - start, start:stop]
+        return self._inverse(triangle, start)[first:last, first:last]
 
     def inverse(self) -> Array:
         """Return A^-1 from the factors of LU.
@@ -227,7 +165,8 @@ class Substitution:
 
     def _explicit_inverse(self) -> Array:
         """Return the inverse of the product, whose triangles are single blocks."""
-        parts = [self._inverses[name].T.conj() if turned else self._inverses[name]
+        whole = {name: self._inverse(name, 0) for name in self._inverses}
+        parts = [whole[name].T.conj() if turned else whole[name]
                  for name, turned in reversed(self._steps)]  # fmt: skip
         return functools.reduce(operator.matmul, parts)
 
