@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ from hetero_la.planning.decisions import Problem
 from hetero_la.planning.routes import copies_seconds, gpu_routes
 from hetero_la.testing.residuals import RATIO_LIMIT, lstsq_ratio
 from hetero_la.tiles.arrays.transfer import array_module, gpu_count, to_host
+from hetero_la.tiles.kernels.gpu_libraries import finite as finite_tests
 from tests.support import CLOSE, DTYPES, assert_close, random
 
 N = 200  # enough elements for a GPU to be considered
@@ -168,6 +170,30 @@ def test_errors_are_the_same(copies: CopiesOnHost) -> None:
         hetero_la.solve(a)
     with pytest.raises(np.linalg.LinAlgError, match="singular"):
         hetero_la.solve(np.ones((N, N)), b)
+    with pytest.raises(ValueError, match="b: array must not contain infs or NaNs"):
+        hetero_la.solve(a, b * np.inf)
+
+
+@pytest.mark.parametrize("finite", [True, False])
+def test_warnings_are_for_finite_matrices_and_the_caller_s_line(
+    copies: CopiesOnHost, finite: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not finite is seen while the GPU computes, and its condition is no news."""
+    a, b = random(N), random(N, 3)
+    a[:, 7] = a[:, 8] * (1 + 1e-15)
+    a[5, 7] = 0 if finite else np.nan
+    a[5, 8] = 0
+    monkeypatch.setattr(finite_tests, "is_device_array", lambda array: array.size > N * 3)
+    monkeypatch.setattr(finite_tests, "_holds_not_finite_there", lambda array: not finite)
+    with warnings.catch_warnings(record=True) as issued:
+        warnings.simplefilter("always")
+        if finite:
+            hetero_la.solve(a, b)
+        else:
+            with pytest.raises(ValueError, match="a: array must not contain infs or NaNs"):
+                hetero_la.solve(a, b)
+    assert len(issued) == finite
+    assert all(one.filename == __file__ for one in issued)
 
 
 def test_without_memory_on_the_gpu_the_host_computes(

@@ -17,7 +17,7 @@ import numpy as np
 
 from hetero_la.api.factors import Factors, with_each_array
 from hetero_la.checks.inputs import common_dtype, lapack_dtype
-from hetero_la.checks.warnings import warnings_at_the_end
+from hetero_la.checks.warnings import warn, without_warnings
 from hetero_la.execution.gpu_choice import HostProblem, gpu_for, gpus_possible, host_pays
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import FactorsOnGpu, Kept
@@ -153,8 +153,11 @@ def _may_be_late(movable: Movable, call: partial[Any]) -> bool:
 def _checked_meanwhile(call: partial[Any], on_host: dict[str, np.ndarray]) -> Any:
     """Make a call whose large arrays, on a GPU, are tested for NaN there at the same time."""
     large = {name: call.keywords[name] for name, a in on_host.items() if a.size > LEAST_ELEMENTS}
-    with warnings_at_the_end(), found_meanwhile({**on_host, **large}):
-        return call(check_finite=False)
+    with without_warnings() as held, found_meanwhile({**on_host, **large}):
+        found = call(check_finite=False)
+    for message, category in held:  # of what is finite
+        warn(message, category)
+    return found
 
 
 def on_the_host(

@@ -17,22 +17,13 @@ _held: ContextVar[list[tuple[str, type[Warning]]] | None] = ContextVar("held", d
 
 @contextlib.contextmanager
 def without_warnings() -> Iterator[list[tuple[str, type[Warning]]]]:
-    """Issue no warnings in the block; those of other threads and libraries are not affected."""
+    """Issue no warnings in the block, but list them; those of other threads are not affected."""
     held: list[tuple[str, type[Warning]]] = []
     token = _held.set(held)
     try:
         yield held
     finally:
         _held.reset(token)
-
-
-@contextlib.contextmanager
-def warnings_at_the_end() -> Iterator[None]:
-    """Issue the warnings of the block when it has ended, unless it raises an error."""
-    with without_warnings() as held:
-        yield
-    for message, category in held:
-        warn(message, category)
 
 
 def warn(message: str, category: type[Warning] = LinAlgWarning) -> None:

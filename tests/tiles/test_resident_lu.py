@@ -42,7 +42,8 @@ def test_factors_and_interchanges_are_lapack_s(dtype: str, shape: tuple[int, int
     assert lu_ratio(a, lu, piv) < 1
     if max(shape) <= 700:  # then rounding decides between no two rows
         np.testing.assert_array_equal(piv, interchanges)
-        np.testing.assert_allclose(lu, expected, atol=1e3 * np.finfo(dtype).eps)
+        limit = 10 * max(shape) * np.finfo(dtype).eps * np.abs(expected).max()
+        np.testing.assert_allclose(lu, expected, atol=limit)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -77,10 +78,12 @@ def test_the_first_of_equal_rows_is_the_pivot() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_what_is_not_finite_spreads(bad: float) -> None:
+def test_what_is_not_finite_stays(bad: float) -> None:
     a = random(300)
     a[200, 10] = bad
-    assert not np.isfinite(factored(a)[0][:, -1]).all()
+    lu, _, info = factored(a)
+    assert info == 0
+    assert not np.isfinite(lu).all()
 
 
 def test_larger_ones_are_for_cusolver() -> None:
