@@ -285,6 +285,16 @@ def test_tall_matrices_on_a_gpu_go_the_route_that_is_faster(
     assert (alone < tasks) == (TALL[shape][0] < TALL[shape][1])
 
 
+@pytest.mark.parametrize(
+    ("n", "seconds"), {256: 2.6e-4, 512: 6.1e-4, 1024: 1.45e-3, 2048: 5.5e-3, 4096: 1.35e-2}.items()
+)
+def test_lu_of_a_square_matrix_on_a_gpu_is_predicted(n: int, seconds: float) -> None:
+    """As measured on an H200: up to order 1024 by our kernel."""
+    gpu = WorkerInfo("caller", "gpu", device=0, memory=2**37)
+    found = library_estimate(Problem("lu", n, n, 0, np.dtype(np.float64)), gpu)
+    assert seconds / 1.3 < found < 1.3 * seconds
+
+
 def test_choosing_takes_few_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     monkeypatch.setattr(
