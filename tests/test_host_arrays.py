@@ -174,6 +174,46 @@ def test_errors_are_the_same(copies: CopiesOnHost) -> None:
         hetero_la.solve(a, b * np.inf)
 
 
+def test_what_is_not_finite_comes_before_what_came_of_it(
+    copies: CopiesOnHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = positive()
+    bad[7, 5] = bad[5, 7] = np.nan
+    monkeypatch.setattr(finite_tests, "is_device_array", lambda array: True)
+    monkeypatch.setattr(
+        finite_tests, "_holds_not_finite_there", lambda array: not np.isfinite(array).all()
+    )
+    with pytest.raises(ValueError, match="a: array must not contain infs or NaNs") as error:
+        hetero_la.cho_factor(bad)
+    assert error.value.__cause__ is None
+    with pytest.raises(np.linalg.LinAlgError, match="positive definite"):
+        hetero_la.cho_factor(-positive())
+    both = {"a": random(N) * np.nan, "b": random(N, 3) * np.nan}
+    with pytest.raises(ValueError, match="a: array must not contain infs or NaNs"):
+        hetero_la.solve(**both)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [N, 700])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("call", CALLS)
+def test_what_is_not_finite_is_refused(
+    call: str, bad: float, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_arrays, "gpu_for", lambda asked: 0)
+    spd = np.asfortranarray(random(n) @ random(n).T + n * np.eye(n))
+    monkeypatch.setattr(f"{__name__}.positive", lambda dtype="float64": with_bad(spd))
+
+    def with_bad(a: NDArray) -> NDArray:
+        a = a.copy(order="F")
+        a[7, 5] = a[5, 7] = bad
+        return a
+
+    with warnings.catch_warnings(record=True) as issued, pytest.raises(ValueError, match="NaNs"):
+        CALLS[call](with_bad(random(n)), random(n, 3, seed=1))
+    assert not issued
+
+
 @pytest.mark.parametrize("finite", [True, False])
 def test_warnings_are_for_finite_matrices_and_the_caller_s_line(
     copies: CopiesOnHost, finite: bool, monkeypatch: pytest.MonkeyPatch

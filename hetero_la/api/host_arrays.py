@@ -143,7 +143,8 @@ def on_a_gpu(movable: Movable, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 def _may_be_late(movable: Movable, call: partial[Any]) -> bool:
     """Return whether a test for NaN is asked for, and need not come before all work.
 
-    Its arrays are copies, and the host would wait for it as long as for some of the work.
+    The arrays are copies, so that nothing of the caller's can be spoiled, and so small that to wait
+    for the test would be a notable part of the call.
     """
     if not call.keywords.get("check_finite", "check_finite" in movable.signature.parameters):
         return False
@@ -155,7 +156,7 @@ def _checked_meanwhile(call: partial[Any], on_host: dict[str, np.ndarray]) -> An
     large = {name: call.keywords[name] for name, a in on_host.items() if a.size > LEAST_ELEMENTS}
     with without_warnings() as held, found_meanwhile({**on_host, **large}):
         found = call(check_finite=False)
-    for message, category in held:  # of what is finite
+    for message, category in held:  # all is finite
         warn(message, category)
     return found
 

@@ -189,5 +189,6 @@ def _squares(block: Any, *, axis: int) -> np.ndarray:
     return to_host((_moduli(block, None, None) ** 2).sum(axis=axis, keepdims=True))
 
 
+@on_device_of_arrays
 def _lowered(block: Any, rows: np.ndarray, columns: np.ndarray, *, lower: Any) -> Any:
     return lowered(block, lower, Equilibration(rows, columns))

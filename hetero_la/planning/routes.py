@@ -50,7 +50,7 @@ def gpu_routes(problem: Problem, gpu: int, options: Options | None = None) -> di
     call = _GPU_SOLVE if problem.routine in _SOLVES else _GPU_CALL
     run = _GPU_RUN + _ENQUEUING * min(problem.m, problem.n, _ENQUEUED_COLUMNS)
     return {
-        "one call of cuSOLVER": library_estimate(problem, caller) + call,
+        "one call on the GPU": library_estimate(problem, caller) + call,
         "tasks on the GPU": quick_estimate(problem, options or Options(), caller) + run,
     }
 

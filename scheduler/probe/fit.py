@@ -17,7 +17,7 @@ from hetero_la.tiles.kernels.device import Array, Queue
 from hetero_la.tiles.kernels.gpu_libraries import cusolver
 
 #: Of cuSOLVER's factorizations: operations over the cube of the order, and orders that are timed;
-#: LU of smaller ones is ours.
+#: LU of up to 1024 rows is ours.
 _LIBRARY = {"lu": (2 / 3, 2048, 4096), "cholesky": (1 / 3, 512, 4096), "qr": (4 / 3, 512, 4096)}
 
 

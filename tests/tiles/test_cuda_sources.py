@@ -36,7 +36,8 @@ def sources_of(dtype: np.dtype) -> Iterator[Source]:
         yield common.source(file, dtype)
     # Only single precision has parts.
     yield common.source("products", np.dtype(dtype.char.translate({ord("d"): "f", ord("D"): "F"})))
-    yield resident_lu.strips_source(dtype, 4)
+    for rows in (1, 4):
+        yield resident_lu.strips_source(dtype, rows)
     for shape in lu.SHAPES:
         yield lu.leaf_source(shape, shape.columns(dtype), dtype)
     for file in ("stacks", "stack_factors"):

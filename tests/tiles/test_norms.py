@@ -244,7 +244,7 @@ def test_scaled_matrices_and_their_largest_moduli(dtype: str, shape: tuple[int, 
 
     a = random(*shape, dtype)
     rows, columns = (np.random.default_rng(n).integers(-20, 20, n) for n in shape)
-    rows[0], columns[0] = 2000, -2000  # neither of which is a number
+    rows[0], columns[0] = 2000, -2000  # powers of two that are out of range
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         powers = rows[:, None] + columns
         expected = np.ldexp(a.real, powers).astype(a.dtype)

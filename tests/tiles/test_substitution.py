@@ -27,17 +27,18 @@ def dominant(n: int, dtype: str) -> NDArray:
     return (random(n, n, dtype) / n + np.diag(1 + np.arange(n) % 3)).astype(dtype)
 
 
+@pytest.mark.parametrize("order", [256, 1024])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("n", ORDERS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_solves_and_the_norm_of_the_inverse(dtype: str, n: int, form: str) -> None:
+def test_solves_and_the_norm_of_the_inverse(dtype: str, n: int, form: str, order: int) -> None:
     import cupy
 
     packed = dominant(n, dtype)
     whole = FORMS[form](packed.astype("complex128" if packed.dtype.kind == "c" else "float64"))
     frame = cupy.zeros((n + 3, n + 2), dtype, order="F")
     frame[2:-1, 1:-1] = cupy.asarray(packed)
-    solves = Substitution(frame[2:-1, 1:-1], form)
+    solves = Substitution(frame[2:-1, 1:-1], form, order=order)
     b, limit = random(n, 3, dtype), 100 * n * np.finfo(dtype).eps
     for adjoint, matrix in ((False, whole), (True, whole.conj().T)):
         x = solves.solve(cupy.asarray(b), adjoint=adjoint).get()

@@ -1,6 +1,7 @@
 // Kernels on lower triangles.  Compiled with -DRHS and -DSLICES (columns, and rows in
 // slices of 32, that a block of solve_lower holds) and -DSTRIP (columns that a thread of
-// substitute_right holds).  An upper triangle is a lower one from its last element on.
+// substitute_right holds).  An upper triangle, read backwards from its last element, is a
+// lower one.
 
 #include "scalar.cuh"
 #include "warp.cuh"
@@ -76,9 +77,9 @@ extern "C" __global__ void __launch_bounds__(32)
     keep_columns(x, B, ldb, w, first, columns);
 }
 
-// Diagonal blocks of W get the inverses of the leaves of T, its diagonal blocks of order 32 SLICES,
-// and zeros in the other triangle.  T is of order w, lower triangular, perhaps with ones on its
-// diagonal, or, if `upper`, upper triangular.
+// W, with diagonal blocks of order `block`, gets the inverses of the leaves of T, its diagonal
+// blocks of order 32 SLICES, and zeros in the other triangle of each block.  T is of order w, and
+// lower triangular, with ones on its diagonal if `unit`; or, if `upper`, upper triangular.
 extern "C" __global__ void __launch_bounds__(32)
     invert_diagonal(const Scalar* __restrict__ T, Index ldt, Scalar* W, Index ldw, Index w,
                     Index block, Index unit, Index upper)

@@ -9,8 +9,8 @@
 #include "warp.cuh"
 
 constexpr int PER_CHUNK = 16 / sizeof(Scalar), CHUNKS = WIDTH / PER_CHUNK, MOST_WARPS = 8;
-constexpr unsigned PATIENCE =
-    1u << 26;  // looks for a panel, each of which takes half a microsecond
+// Looks for a panel, of half a microsecond each.
+constexpr unsigned PATIENCE = 1u << 26;
 static_assert(WIDTH <= 32 && WIDTH * sizeof(Scalar) == 128, "launch shape");
 
 struct __align__(16) Chunk {
@@ -60,7 +60,8 @@ struct Panels {
                              : "=r"(found)
                              : "l"(ready + panel)
                              : "memory");
-                if (++looks == PATIENCE) __trap();  // its block is gone
+                // Its block is gone, which a cooperative launch excludes: no result, but an end.
+                if (++looks == PATIENCE) __trap();
             } while (!found);
         }
         __syncthreads();
@@ -238,7 +239,7 @@ __device__ inline const Candidate& find_pivot(Candidate (&of_warp)[MOST_WARPS], 
 #pragma unroll
         for (int q = J / PER_CHUNK; q < CHUNKS; q++) mine.row[q] = chunk_of(rows.a[r], q);
     }
-    if (at == first) mine.inverse = inverse;
+    if (key && at == first) mine.inverse = inverse;
     if (lane == 0) mine.key = best, mine.at = first;
     __syncthreads();
     key = lane < warps ? of_warp[lane].key : 0;

@@ -87,6 +87,13 @@ def cublas_function(routine: str, dtype: np.dtype) -> Any:
     return getattr(_library("cublas"), LETTER[dtype.char] + routine)
 
 
+def blocks_at_once(function: Any, threads: int, shared: int = 0) -> int:
+    """Return how many blocks of a kernel a multiprocessor of the current GPU can run at once."""
+    from cupy_backends.cuda.api import driver
+
+    return int(driver.occupancyMaxActiveBlocksPerMultiprocessor(function.ptr, threads, shared))
+
+
 def cublas_handle() -> int:
     """Return CuPy's handle of cuBLAS on the current GPU; its calls are on the current stream."""
     from cupy.cuda import device
@@ -190,10 +197,7 @@ class GpuQueue:
         """Return how many blocks of a kernel the GPU can run at once, whatever waits meanwhile."""
         key = ("resident", function.ptr, threads, shared)
         if key not in self._functions:
-            from cupy_backends.cuda.api import driver
-
-            each = driver.occupancyMaxActiveBlocksPerMultiprocessor(function.ptr, threads, shared)
-            self._functions[key] = int(each)
+            self._functions[key] = blocks_at_once(function, threads, shared)
         free = self.multiprocessors - self.held_by_messages
         return int(self._functions[key]) * free
 

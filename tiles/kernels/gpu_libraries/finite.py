@@ -95,10 +95,12 @@ def found_meanwhile(arrays: dict[str, Array]) -> Iterator[None]:
     arrays : dict
         Their names, and the arrays, of which those on the host are tested before.
     """
-    there = {name: a for name, a in arrays.items() if is_device_array(a)}
-    for name in arrays.keys() - there.keys():
-        require_finite(arrays[name], name)
-    found = {name: _holds_not_finite_there(a) for name, a in there.items()}
+    found: dict[str, Any] = {
+        name: _holds_not_finite_there(a) if is_device_array(a) else not is_finite(a)
+        for name, a in arrays.items()
+    }
+    if any(bad is True for bad in found.values()):
+        _require_none(found)
     try:
         yield
     except LinAlgError:
@@ -111,7 +113,7 @@ def _require_none(found: dict[str, Any]) -> None:
     """Raise ValueError if something that is not finite was found in an array."""
     for name, bad in found.items():
         if bad:
-            raise _error(name)
+            raise _error(name) from None  # not from what came of it
 
 
 def _error(name: str) -> ValueError:

@@ -9,11 +9,15 @@ import numpy as np
 
 from hetero_la.tiles.kernels.device import Array
 from hetero_la.tiles.kernels.gpu.common import ceil_div
-from hetero_la.tiles.kernels.gpu.queue import block
+from hetero_la.tiles.kernels.gpu.queue import block, blocks_at_once
 from hetero_la.tiles.kernels.gpu.sources import Source, module
 
-#: Threads of a block, most rows of each, and bytes of a row that a thread holds.
-_THREADS, _ROWS, _ROW_BYTES = 256, 4, 128
+#: Threads of a block, and bytes of a row that a thread holds.
+_THREADS, _ROW_BYTES = 256, 128
+#: Most rows; of complex128, for which cuSOLVER's LU of 768 takes no longer.
+_MOST_ROWS, _MOST_WIDE_ROWS = 1024, 512
+#: Bytes of the registers of a multiprocessor, and the most blocks that it runs at once.
+_REGISTERS, _BLOCKS = 1 << 18, 32
 
 
 @functools.cache
@@ -23,7 +27,7 @@ def strips_source(dtype: np.dtype, rows: int) -> Source:
 
 
 class _Launch(NamedTuple):
-    """A compiled kernel, threads of a block, and how many of these a GPU can run at once."""
+    """A compiled kernel, threads of a block, and how many blocks the GPU can run at once."""
 
     kernel: Any
     threads: int
@@ -33,16 +37,17 @@ class _Launch(NamedTuple):
 @functools.cache
 def _launch(m: int, dtype: np.dtype, gpu: int) -> _Launch:
     """Return what factors matrices of m rows on the current GPU."""
-    import cupy
-    from cupy_backends.cuda.api import driver
-
     each = 1 << max(ceil_div(m, _THREADS) - 1, 0).bit_length()  # a power of two: fewer kernels
     threads = 32 * ceil_div(m, 32 * each)
     kernel = module(strips_source(dtype, each)).get_function("getrf_strips").kernel
-    resident = driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.ptr, threads, 0)
-    return _Launch(
-        kernel, threads, int(resident * cupy.cuda.Device(gpu).attributes["MultiProcessorCount"])
-    )
+    return _Launch(kernel, threads, blocks_at_once(kernel, threads) * _multiprocessors(gpu))
+
+
+@functools.cache
+def _multiprocessors(gpu: int) -> int:
+    import cupy
+
+    return int(cupy.cuda.Device(gpu).attributes["MultiProcessorCount"])
 
 
 def _strips(columns: int, dtype: np.dtype) -> int:
@@ -50,13 +55,17 @@ def _strips(columns: int, dtype: np.dtype) -> int:
 
 
 def is_resident(shape: tuple[int, int], dtype: np.dtype) -> bool:
-    """Return whether the current GPU can factor a matrix so."""
+    """Return whether the current GPU can factor a matrix so, and is faster than by cuSOLVER."""
+    (m, n), wide = shape, dtype.itemsize > 8
+    if not 0 < m <= (_MOST_WIDE_ROWS if wide else _MOST_ROWS) or not n:
+        return False
     import cupy
 
-    m, n = shape
-    if not 0 < m <= _THREADS * _ROWS or not n:
+    gpu, strips = cupy.cuda.Device().id, _strips(n, dtype)
+    fits = min(_REGISTERS // (32 * ceil_div(m, 32) * _ROW_BYTES), _BLOCKS)  # at most
+    if strips > fits * _multiprocessors(gpu):
         return False
-    return _strips(n, dtype) <= _launch(m, dtype, cupy.cuda.Device().id).most
+    return strips <= _launch(m, dtype, gpu).most
 
 
 def getrf(a: Array) -> Array:

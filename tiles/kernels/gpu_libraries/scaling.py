@@ -12,11 +12,12 @@ from hetero_la.tiles.kernels.device import Array
 
 
 def scale(a: Array, rows: np.ndarray, columns: np.ndarray, out: Array) -> None:
-    """Write a matrix whose rows and columns are multiplied to `out`, of any precision.
+    """Write a matrix times powers of two, of which there is one for each row and column, to `out`.
 
-    The powers of two, whose exponents are given, and the products may be out of range.
+    Their exponents are given; the powers and the products may be out of range.  `out` is of the
+    shape of the matrix, and of any precision.
     """
-    if is_column_major(a):  # CuPy goes through the last axis first
+    if is_column_major(a):  # consecutive threads of CuPy have elements along the last axis
         a, out, rows, columns = a.T, out.T, columns, rows
     import cupy
 
