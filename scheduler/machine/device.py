@@ -60,8 +60,8 @@ _LIBRARY = {"getrf": "library_lu", "potrf": "library_cholesky", "geqrf": "librar
 #: this fraction of the elements' time, one of so many and more all of it.
 _FEW, _MANY = 0.25, 512
 
-#: LU of up to that order is a kernel of ours, which takes this fraction of cuSOLVER's time: on an
-#: H200 0.50 to 0.67 in double precision, and 0.77 to 0.93 of complex numbers.
+#: LU of up to that order (of complex128, half of it) is a kernel of ours, which takes this fraction
+#: of cuSOLVER's time: on an H200 0.50 to 0.67 in double precision, and 0.77 to 0.93 if complex.
 _RESIDENT_ORDER, _RESIDENT = 1024, {"f": 0.6, "c": 0.85}
 
 #: Columns of the panel for which `DeviceModel.panel_slowdown` holds.
@@ -242,7 +242,7 @@ class DeviceModel:
             scale *= _FEW + (1 - _FEW) * min(n / _MANY, 1)
         products = self.work(dtype) * flops / self.gemm_rate
         chains = chain.seconds(m, min(m, n), scale) * (1.12 if forms_q else 1)
-        if panel == "getrf" and max(m, n) <= _RESIDENT_ORDER:
+        if panel == "getrf" and max(m, n) * max(dtype.itemsize // 8, 1) <= _RESIDENT_ORDER:
             chains *= _RESIDENT[dtype.kind]
         return self.call_seconds + chains + products
 
