@@ -9,6 +9,7 @@
 #include "warp.cuh"
 
 constexpr int PER_CHUNK = 16 / sizeof(Scalar), CHUNKS = WIDTH / PER_CHUNK, MOST_WARPS = 8;
+constexpr int UNROLLED = ROWS == 1 ? CHUNKS : 1;  // few rows leave registers for all chunks
 // Looks for a panel, of half a microsecond each.
 constexpr unsigned PATIENCE = 1u << 26;
 static_assert(WIDTH <= 32 && WIDTH * sizeof(Scalar) == 128, "launch shape");
@@ -179,7 +180,7 @@ __device__ inline void update(Shared& s, const Panels& panels, Rows& rows, int p
             rows.a[r][c] = s.upper[pivot][c / PER_CHUNK].of[c % PER_CHUNK];
         }
     }
-#pragma unroll(ROWS == 1 ? CHUNKS : 1)
+#pragma unroll UNROLLED
     for (int q = 0; q < CHUNKS; q++) {
         Chunk next[ROWS];
         mine += apart;

@@ -55,7 +55,7 @@ def _strips(columns: int, dtype: np.dtype) -> int:
 
 
 def is_resident(shape: tuple[int, int], dtype: np.dtype) -> bool:
-    """Return whether the current GPU can factor a matrix so, and is faster than by cuSOLVER."""
+    """Return whether the current GPU can factor a matrix so; it is then faster than cuSOLVER."""
     (m, n), wide = shape, dtype.itemsize > 8
     if not 0 < m <= (_MOST_WIDE_ROWS if wide else _MOST_ROWS) or not n:
         return False
