@@ -156,7 +156,7 @@ def lowered(a: Any, dtype: Any, scaling: Equilibration | None) -> Any:
         copy = xp.empty(a.shape, dtype, order="F")
         with np.errstate(over="ignore", under="ignore"):  # infinity shows in the factors
             if scaling is not None:
-                _scale(a, scaling, copy)
+                _write_scaled(a, scaling, copy)
             elif xp is np:
                 copy_on_host(copy, a)
             elif is_column_major(a):  # by rows: CuPy copies in their order
@@ -166,14 +166,14 @@ def lowered(a: Any, dtype: Any, scaling: Equilibration | None) -> Any:
     return copy
 
 
-def _scale(a: Any, scaling: Equilibration, out: Any) -> None:
+def _write_scaled(a: Any, scaling: Equilibration, out: Any) -> None:
     """Write a scaled matrix to `out`, of any precision."""
     if is_device_array(a):
         scale(a, *scaling, out)
         return
     for rows, columns in _blocks(a):
-        part = scaled(a[rows, columns], scaling.rows[rows], scaling.columns[columns])
-        out[rows, columns] = part
+        exponents = scaling.rows[rows], scaling.columns[columns]
+        out[rows, columns] = scaled(a[rows, columns], *exponents)
 
 
 def times_rows(a: Any, exponents: np.ndarray | None) -> Any:

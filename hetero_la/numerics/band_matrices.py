@@ -24,7 +24,7 @@ from hetero_la.tiles.arrays.transfer import (
 from hetero_la.tiles.kernels.cpu.lapack import lapack_function
 from hetero_la.tiles.kernels.gpu.common import source
 from hetero_la.tiles.kernels.gpu.queue import element_strides
-from hetero_la.tiles.kernels.gpu.sources import module
+from hetero_la.tiles.kernels.gpu.sources import kernel
 from hetero_la.tiles.kernels.gpu_libraries.cusparse import solve_tridiagonal
 
 _THREADS, _MOST_BLOCKS = 256, 4096
@@ -78,11 +78,11 @@ def bandwidths_of_all(a: np.ndarray) -> tuple[int, int]:
     return bandwidths(there)
 
 
-def _launch(kernel: str, blocks: int, a: Any, *arguments: Any) -> None:
+def _launch(name: str, blocks: int, a: Any, *arguments: Any) -> None:
     """Launch a kernel of band.cu on the current stream; scalars come before arrays."""
     *scalars, array = arguments
     numbers = map(np.int64, (*element_strides(a), len(a), *scalars))
-    function = module(source("band", a.dtype)).get_function(kernel)
+    function = kernel(name, source("band", a.dtype))
     function((blocks,), (_THREADS,), (a, *numbers, array))
 
 

@@ -298,7 +298,7 @@ def _stages(
 
 
 def library_estimate(problem: Problem, worker: WorkerInfo) -> float:
-    """Estimate the seconds of a routine by one call of LAPACK, or on a GPU of cuSOLVER.
+    """Estimate the seconds of a routine by one call: of LAPACK, or on a GPU mostly of cuSOLVER.
 
     LAPACK's algorithm is that of the task graph, in panels of a width of its own, where no call
     costs more than its work; on one thread, where several would wait for each other.

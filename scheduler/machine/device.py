@@ -19,6 +19,7 @@ from hetero_la.scheduler.machine.rate_tables import NO_RATES, KernelRates
 from hetero_la.tiles.arrays.counted import counted
 from hetero_la.tiles.arrays.displayed import as_html, one_line
 from hetero_la.tiles.kernels.device import DeviceKind, Products
+from hetero_la.tiles.kernels.gpu_libraries.resident_lu import most_rows
 from hetero_la.tiles.kernels.spec import SPECS, VECTOR_FORMS, Role, Shapes
 
 
@@ -60,9 +61,9 @@ _LIBRARY = {"getrf": "library_lu", "potrf": "library_cholesky", "geqrf": "librar
 #: this fraction of the elements' time, one of so many and more all of it.
 _FEW, _MANY = 0.25, 512
 
-#: LU of up to that order (of complex128, half of it) is a kernel of ours, which takes this fraction
-#: of cuSOLVER's time: on an H200 0.50 to 0.67 in double precision, and 0.77 to 0.93 if complex.
-_RESIDENT_ORDER, _RESIDENT = 1024, {"f": 0.6, "c": 0.85}
+#: Small LU is a kernel of ours, which takes this fraction of cuSOLVER's time: on an H200 0.50 to
+#: 0.67 in double precision, and 0.77 to 0.93 if complex.
+_RESIDENT = {"f": 0.6, "c": 0.85}
 
 #: Columns of the panel for which `DeviceModel.panel_slowdown` holds.
 SLOWED_COLUMNS = 512
@@ -220,7 +221,7 @@ class DeviceModel:
     def library_seconds(
         self, panel: str, m: int, n: int, flops: float, dtype: Any, *, forms_q: bool = False
     ) -> float:
-        """Return the time of cuSOLVER's factorization of a whole matrix, on a GPU.
+        """Return the time of a factorization by one call on a GPU, mostly of cuSOLVER.
 
         Parameters
         ----------
@@ -242,7 +243,7 @@ class DeviceModel:
             scale *= _FEW + (1 - _FEW) * min(n / _MANY, 1)
         products = self.work(dtype) * flops / self.gemm_rate
         chains = chain.seconds(m, min(m, n), scale) * (1.12 if forms_q else 1)
-        if panel == "getrf" and max(m, n) * max(dtype.itemsize // 8, 1) <= _RESIDENT_ORDER:
+        if panel == "getrf" and max(m, n) <= most_rows(dtype):
             chains *= _RESIDENT[dtype.kind]
         return self.call_seconds + chains + products
 

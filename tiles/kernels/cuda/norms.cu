@@ -263,15 +263,6 @@ __device__ inline int warp_max(int x)
     return x;
 }
 
-__device__ inline Scalar times_power_of_two(Scalar x, int exponent)
-{
-#if COMPLEX
-    return {ldexp(x.re, exponent), ldexp(x.im, exponent)};
-#else
-    return ldexp(x, exponent);
-#endif
-}
-
 // by_row[i], by_column[j] <- the largest `upper_bits` in row i and column j, if they are larger, of
 // A or, where there are exponents, of A scaled.  A thread for each row of a block, which goes
 // through some columns.

@@ -40,6 +40,10 @@ __device__ inline Scalar divide(Scalar a, Scalar b)
 
 // What LAPACK's izamax compares.
 __device__ inline REAL pivot_size(Scalar x) { return fabs(x.re) + fabs(x.im); }
+__device__ inline Scalar times_power_of_two(Scalar x, int exponent)
+{
+    return {scalbn(x.re, exponent), scalbn(x.im, exponent)};
+}
 __device__ inline double modulus(Scalar x) { return hypot(double(x.re), double(x.im)); }
 
 __device__ inline Scalar shuffle(Scalar x, int lane)
@@ -63,6 +67,7 @@ __device__ inline bool is_finite(Scalar x) { return isfinite(x); }
 __device__ inline Scalar subtract_product(Scalar a, Scalar b, Scalar c) { return fma(-a, b, c); }
 __device__ inline Scalar divide(Scalar a, Scalar b) { return a / b; }
 __device__ inline REAL pivot_size(Scalar x) { return fabs(x); }
+__device__ inline Scalar times_power_of_two(Scalar x, int exponent) { return scalbn(x, exponent); }
 __device__ inline double modulus(Scalar x) { return fabs(double(x)); }
 __device__ inline Scalar shuffle(Scalar x, int lane) { return __shfl_sync(~0u, x, lane); }
 #endif

@@ -8,13 +8,6 @@
 // is far below rounding error.
 constexpr int SAFE = sizeof(REAL) == 8 ? 400 : 20;
 
-__device__ inline void scale(Scalar& x, int exponent)
-{
-    REAL* words = reinterpret_cast<REAL*>(&x);
-#pragma unroll
-    for (int n = 0; n < COMPONENTS; n++) words[n] = scalbn(words[n], exponent);
-}
-
 // The column's largest magnitude, on all threads; NaN does not count.
 __device__ inline REAL largest(const Scalar* column, Index rows)
 {
@@ -44,7 +37,9 @@ extern "C" __global__ void scale_columns(Scalar* A, Index lda, Index rows, int* 
     const int exponent = abs(found) <= SAFE ? 0 : found;
     if (threadIdx.x == 0) exponents[blockIdx.x] = exponent;
     if (exponent == 0) return;
-    for (Index i = threadIdx.x; i < rows; i += blockDim.x) scale(column[i], -exponent);
+    for (Index i = threadIdx.x; i < rows; i += blockDim.x) {
+        column[i] = times_power_of_two(column[i], -exponent);
+    }
 }
 
 extern "C" __global__ void unscale(Scalar* R, Index ldr, const int* __restrict__ exponents)
@@ -52,7 +47,9 @@ extern "C" __global__ void unscale(Scalar* R, Index ldr, const int* __restrict__
     const int exponent = exponents[blockIdx.x];
     if (exponent == 0) return;
     Scalar* column = R + blockIdx.x * ldr;
-    for (Index i = threadIdx.x; i <= blockIdx.x; i += blockDim.x) scale(column[i], exponent);
+    for (Index i = threadIdx.x; i <= blockIdx.x; i += blockDim.x) {
+        column[i] = times_power_of_two(column[i], exponent);
+    }
 }
 
 // What is above diagonal blocks of so many columns goes from A, where V has zeros, to R;

@@ -53,7 +53,7 @@ def leaves(T: Block, W: Block, order: int, most: int, triangle: str, unit: bool)
 
 
 def join(
-    gemm_batch: GemmBatch, triangle: str, T: Block, W: Block, work: Block, size: int, rows: int,
+    gemm_batch: GemmBatch, triangle: str, T: Block, W: Block, work: int, size: int, rows: int,
     count: int,
 ) -> None:  # fmt: skip
     """Complete the inverses of pairs of diagonal blocks, of orders `size` and `rows`.
@@ -68,15 +68,15 @@ def join(
         Which triangle T is.
     T, W : Block
         Where the first pair begins in the matrix, and in that of inverses.
-    work : Block
-        Room for `count` products of `size` times `rows` elements.
+    work : int
+        Address of room for `count` products of `size` times `rows` elements.
     """
     second, steps = W.at(size, size), [2 * size * (X.ld + 1) for X in (T, W)]
     if triangle == "l":
         m, n, across, left, right = rows, size, (size, 0), second, W
     else:
         m, n, across, left, right = size, rows, (0, size), W, second
-    product, inner, apart = Block(work.pointer, m, work.dtype), *steps
+    product, inner, apart = Block(work, m, T.dtype), *steps
     gemm_batch(1, T.at(*across), right, 0, product, (m, n, n), (inner, apart, m * n), count)
     gemm_batch(-1, left, product, 0, W.at(*across), (m, n, m), (apart, m * n, apart), count)
 
@@ -87,7 +87,7 @@ def invert(q: GpuQueue, L: Block, W: Block, order: int, *, unit: bool) -> None:
     grid, threads, arguments = leaves(L, W, order, order, "l", unit)
     q.launch(function, grid, threads, *arguments)
     for first, size, rows, count in pairs(order, LEAF):
-        work = q.matrix("inverse", rows, count * size, W.dtype)
+        work = q.workspace("inverse", count * size * rows * W.dtype.itemsize)
         join(q.gemm_batch, "l", L.at(first, first), W.at(first, first), work, size, rows, count)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetero_la.tiles.arrays.transfer import copy_columns, pointer_and_pitch
-from hetero_la.tiles.kernels.gpu.sources import Source, module
+from hetero_la.tiles.kernels.gpu.sources import Source, kernel
 from hetero_la.tiles.kernels.spec import LETTER, Triangular
 
 _FILL = {"l": 0, "u": 1}  # cublasFillMode_t: the triangle that is stored
@@ -175,7 +175,7 @@ class GpuQueue:
         key = (name, source)
         found = self._functions.get(key)
         if found is None:
-            found = self._functions[key] = module(source).get_function(name).kernel
+            found = self._functions[key] = kernel(name, source).kernel
         return found
 
     def launch(

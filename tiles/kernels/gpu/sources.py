@@ -64,3 +64,9 @@ def module(source: Source) -> Any:
     import cupy
 
     return cupy.RawModule(code=source.code, options=source.options)
+
+
+@functools.cache
+def kernel(name: str, of: Source) -> Any:
+    """Return a kernel, which is compiled at its first call on each GPU."""
+    return module(of).get_function(name)

@@ -1,4 +1,7 @@
-"""cuSOLVER's routines on whole matrices: what one tile takes, products with Q, singular values."""
+"""cuSOLVER's routines on whole matrices: what one tile takes, products with Q, singular values.
+
+LU of small matrices is a kernel of our own.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from hetero_la.tiles.arrays.transfer import is_column_major
 from hetero_la.tiles.kernels.device import Array
 from hetero_la.tiles.kernels.gpu.common import ceil_div, source
 from hetero_la.tiles.kernels.gpu.queue import Block, block, cublas_handle, element_strides, gemm
-from hetero_la.tiles.kernels.gpu.sources import module
+from hetero_la.tiles.kernels.gpu.sources import kernel
 
 _WARPS = 8  # of the kernels' blocks
 _MOST_BLOCKS = 1024
@@ -44,14 +44,9 @@ class Form(NamedTuple):
 _HERMITIAN = Form("lower", "real"), Form("lower", "zeros", adjoint=True)
 
 
-@functools.cache
-def _function(name: str, dtype: np.dtype) -> Any:
-    return module(source("norms", dtype)).get_function(name)
-
-
 def _launch(name: str, dtype: np.dtype, grid: tuple[int, ...], *arguments: Any) -> None:
     """Launch a kernel of norms.cu on the current stream."""
-    _function(name, dtype)(grid, (32, _WARPS), arguments)
+    kernel(name, source("norms", dtype))(grid, (32, _WARPS), arguments)
 
 
 def by_columns(a: Array) -> Array:

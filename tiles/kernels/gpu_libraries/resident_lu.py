@@ -10,12 +10,10 @@ import numpy as np
 from hetero_la.tiles.kernels.device import Array
 from hetero_la.tiles.kernels.gpu.common import ceil_div
 from hetero_la.tiles.kernels.gpu.queue import block, blocks_at_once
-from hetero_la.tiles.kernels.gpu.sources import Source, module
+from hetero_la.tiles.kernels.gpu.sources import Source, kernel
 
 #: Threads of a block, and bytes of a row that a thread holds.
 _THREADS, _ROW_BYTES = 256, 128
-#: Most rows; of complex128, for which cuSOLVER's LU of 768 takes no longer.
-_MOST_ROWS, _MOST_WIDE_ROWS = 1024, 512
 #: Bytes of the registers of a multiprocessor, and the most blocks that it runs at once.
 _REGISTERS, _BLOCKS = 1 << 18, 32
 
@@ -29,7 +27,7 @@ def strips_source(dtype: np.dtype, rows: int) -> Source:
 class _Launch(NamedTuple):
     """A compiled kernel, threads of a block, and how many blocks the GPU can run at once."""
 
-    kernel: Any
+    function: Any
     threads: int
     most: int
 
@@ -39,8 +37,8 @@ def _launch(m: int, dtype: np.dtype, gpu: int) -> _Launch:
     """Return what factors matrices of m rows on the current GPU."""
     each = 1 << max(ceil_div(m, _THREADS) - 1, 0).bit_length()  # a power of two: fewer kernels
     threads = 32 * ceil_div(m, 32 * each)
-    kernel = module(strips_source(dtype, each)).get_function("getrf_strips").kernel
-    return _Launch(kernel, threads, blocks_at_once(kernel, threads) * _multiprocessors(gpu))
+    function = kernel("getrf_strips", strips_source(dtype, each)).kernel
+    return _Launch(function, threads, blocks_at_once(function, threads) * _multiprocessors(gpu))
 
 
 @functools.cache
@@ -50,14 +48,25 @@ def _multiprocessors(gpu: int) -> int:
     return int(cupy.cuda.Device(gpu).attributes["MultiProcessorCount"])
 
 
+def most_rows(dtype: np.dtype) -> int:
+    """Return the most rows: of complex128 fewer, as cuSOLVER's LU of 768 takes no longer.
+
+    Examples
+    --------
+    >>> most_rows(np.dtype(np.float64)), most_rows(np.dtype(np.complex128))
+    (1024, 512)
+    """
+    return 512 if dtype.itemsize > 8 else 1024
+
+
 def _strips(columns: int, dtype: np.dtype) -> int:
     return ceil_div(columns * dtype.itemsize, _ROW_BYTES)
 
 
 def is_resident(shape: tuple[int, int], dtype: np.dtype) -> bool:
     """Return whether the current GPU can factor a matrix so; it is then faster than cuSOLVER."""
-    (m, n), wide = shape, dtype.itemsize > 8
-    if not 0 < m <= (_MOST_WIDE_ROWS if wide else _MOST_ROWS) or not n:
+    m, n = shape
+    if not 0 < m <= most_rows(dtype) or not n:
         return False
     import cupy
 
@@ -90,7 +99,7 @@ def getrf(a: Array) -> Array:
     arguments = (A.pointer, A.ld, m, n, rows, triangles, positions, ready, ipiv, info)
     launch = _launch(m, a.dtype, a.device.id)
     # Cooperative: all blocks start together or not at all.
-    launch.kernel(
+    launch.function(
         (_strips(n, a.dtype),), (launch.threads,), arguments, enable_cooperative_groups=True
     )
     return found[: steps + 1]

@@ -24,7 +24,7 @@ from hetero_la.tiles.kernels.gpu.common import (
 )
 from hetero_la.tiles.kernels.gpu.inverse import join, leaves, pairs
 from hetero_la.tiles.kernels.gpu.queue import Block, block, cublas_handle, gemm, gemm_batch
-from hetero_la.tiles.kernels.gpu.sources import module
+from hetero_la.tiles.kernels.gpu.sources import kernel
 from hetero_la.tiles.kernels.gpu_libraries.norms import by_columns, estimate_norm1, norm1
 from hetero_la.tiles.storage.pivots import permutation
 
@@ -78,14 +78,13 @@ class Substitution:
         n, nb, dtype = self._n, self._nb, self._factors.dtype
         inverses = cupy.empty((ceil_div(n, nb), nb * (nb + 1)), dtype)
         T, W = self._factors, Block(inverses.data.ptr, nb, dtype)
-        kernel = module(source("lower", dtype)).get_function("invert_diagonal")
         grid, threads, arguments = leaves(T, W, n, nb, triangle, unit)
-        kernel(grid, (threads,), arguments)
+        kernel("invert_diagonal", source("lower", dtype))(grid, (threads,), arguments)
         product = partial(gemm_batch, cublas_handle())
         for first, size, rows, count in pairs(n, LEAF, nb):
             work = cupy.empty(count * size * rows, dtype)
-            W1, room = W.at(first, first), Block(work.data.ptr, 1, dtype)
-            join(product, triangle, T.at(first, first), W1, room, size, rows, count)
+            pair = T.at(first, first), W.at(first, first)
+            join(product, triangle, *pair, work.data.ptr, size, rows, count)
         return inverses
 
     def _inverse(self, triangle: str, start: int) -> Array:
@@ -193,8 +192,7 @@ def _row_order(piv: Array, n: int) -> Array:
     if n > _MOST_IN_SHARED or not isinstance(piv, cupy.ndarray):
         return cupy.asarray(permutation(piv, n).astype(np.int32))
     rows = cupy.empty(n, np.int32)
-    kernel = module(PERMUTE).get_function("row_order")
-    kernel((1,), (256,), (piv, n, rows), shared_mem=8 * n)
+    kernel("row_order", PERMUTE)((1,), (256,), (piv, n, rows), shared_mem=8 * n)
     return rows
 
 
@@ -204,16 +202,10 @@ def _take_rows(rows: Array, b: Array) -> Array:
 
     b = by_columns(b)
     x, columns = cupy.empty(b.shape, b.dtype, order="F"), b.shape[1]
-    kernel, B, X = (
-        module(source("columns", b.dtype)).get_function("gather_rows"),
-        block(b),
-        block(x),
-    )
+    gather, B, X = kernel("gather_rows", source("columns", b.dtype)), block(b), block(x)
     for first in range(0, columns, GATHER_COLUMNS):
         count = min(columns - first, GATHER_COLUMNS)
-        grid, pointers = (
-            gather_grid(len(rows), count),
-            (B.at(0, first).pointer, X.at(0, first).pointer),
-        )
-        kernel(grid, (256,), (rows, pointers[0], B.ld, pointers[1], len(rows), count))
+        given, taken = B.at(0, first).pointer, X.at(0, first).pointer
+        arguments = (rows, given, B.ld, taken, len(rows), count)
+        gather(gather_grid(len(rows), count), (256,), arguments)
     return x

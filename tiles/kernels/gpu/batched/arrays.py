@@ -20,7 +20,7 @@ from hetero_la.tiles.kernels.gpu.queue import (
     element_strides,
     gemm_batch,
 )
-from hetero_la.tiles.kernels.gpu.sources import Source, module
+from hetero_la.tiles.kernels.gpu.sources import Source, kernel
 
 #: Largest order of matrices that are factored together, a thread for each row: beyond it a run for
 #: each matrix fills the GPU.
@@ -46,12 +46,6 @@ def stacks_source(file: str, dtype: np.dtype, *defines: str) -> Source:
     """Return a source of kernels that have a block for each matrix."""
     group = min(_ROW_BYTES // dtype.itemsize, _MOST_COLUMNS)
     return Source(file, dtype, (f"MOST={MOST}", f"GROUP={group}", *defines))
-
-
-@functools.cache
-def kernel(name: str, of: Source) -> Any:
-    """Return a kernel, which is compiled at its first call on each GPU."""
-    return module(of).get_function(name)
 
 
 def threads_of(order: int) -> int:

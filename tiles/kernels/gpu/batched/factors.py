@@ -10,12 +10,12 @@ import numpy as np
 from hetero_la.tiles.kernels.device import Array
 from hetero_la.tiles.kernels.gpu.batched.arrays import (
     column_major,
-    kernel,
     stacks_source,
     threads_of,
 )
 from hetero_la.tiles.kernels.gpu.common import ceil_div
 from hetero_la.tiles.kernels.gpu.queue import element_strides
+from hetero_la.tiles.kernels.gpu.sources import kernel
 
 _WIDTHS = (1, 4, 16)  # columns of right-hand sides that a block solves for
 _NOTHING = (0,) * 4  # in place of an array's address and strides

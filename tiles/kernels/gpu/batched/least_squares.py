@@ -8,9 +8,9 @@ import numpy as np
 
 from hetero_la.tiles.kernels.device import Array
 from hetero_la.tiles.kernels.gpu.batched import qr
-from hetero_la.tiles.kernels.gpu.batched.arrays import column_major, column_major_copy, kernel
+from hetero_la.tiles.kernels.gpu.batched.arrays import column_major, column_major_copy
 from hetero_la.tiles.kernels.gpu.common import ceil_div
-from hetero_la.tiles.kernels.gpu.sources import Source
+from hetero_la.tiles.kernels.gpu.sources import Source, kernel
 
 _MOST_THREADS, _THREADS = 1024, 256
 #: Order for which a matrix alone takes cuSOLVER as long as a block takes for its singular values;

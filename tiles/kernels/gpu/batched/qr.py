@@ -13,10 +13,10 @@ from hetero_la.tiles.kernels.gpu.batched.arrays import (
     column_major,
     column_major_copy,
     gemm,
-    kernel,
 )
 from hetero_la.tiles.kernels.gpu.common import source
 from hetero_la.tiles.kernels.gpu.qr import LANES, STRIP_BYTES, THREADS, leaf_source
+from hetero_la.tiles.kernels.gpu.sources import kernel
 
 _FEW_THREADS = 128  # of a block, for few rows: then several blocks share a multiprocessor
 

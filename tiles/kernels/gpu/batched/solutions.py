@@ -7,7 +7,6 @@ import numpy as np
 from hetero_la.tiles.kernels.device import Array
 from hetero_la.tiles.kernels.gpu.batched.arrays import (
     as_column_major,
-    kernel,
     stacks_source,
     threads_of,
 )
@@ -20,6 +19,7 @@ from hetero_la.tiles.kernels.gpu.batched.factors import (
     parts_of,
     permutations,
 )
+from hetero_la.tiles.kernels.gpu.sources import kernel
 
 #: Solutions, and on the host for each matrix whether they are uncertain.
 Checked = tuple[Array, np.ndarray]
