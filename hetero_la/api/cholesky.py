@@ -58,7 +58,7 @@ from hetero_la.mixed.prediction import (
     full_products,
     with_lower_products,
 )
-from hetero_la.mixed.systems import require_gain, solve_mixed
+from hetero_la.mixed.systems import solve_mixed
 from hetero_la.numerics.conditioning import (
     enqueued_norm1,
     hermitian_norm1,
@@ -373,7 +373,6 @@ def _factor_mixed(a: Any, lower: bool, overwrite_a: bool, check_finite: bool, **
     full = {**how, **full_products(how)}
 
     def in_both() -> tuple[CholeskyFactors, MixedOutcome]:
-        require_gain("cholesky", a, 1)
         options = {**with_lower_products("cholesky", a, how), **LOWER_FACTORS}
         # The upper triangle of A is the lower one of A^T.
         found = lower_cholesky(a if lower else a.T, partial(execute, "cholesky", **options))
@@ -387,7 +386,7 @@ def _factor_mixed(a: Any, lower: bool, overwrite_a: bool, check_finite: bool, **
         return factors, MixedOutcome(factors.dtype.name)
 
     in_full = partial(_factor_in_full, a, lower, overwrite_a, False, **full)
-    return first_mixed(in_both, in_full, lambda factors: factors._report, a.dtype)
+    return first_mixed("cholesky", a, 1, in_both, in_full, lambda factors: factors._report)
 
 
 def _factored_in_full(factors: CholeskyFactors) -> CholeskyFactors:
@@ -603,7 +602,9 @@ def solve_positive_system(
     if mixed:
         solve_in_both = partial(_solve_mixed, a, rhs, lower, **how)
         solve_in_full = partial(full, **{**how, **full_products(how)})
-        x, run, judge = first_mixed(solve_in_both, solve_in_full, lambda made: made.run, a.dtype)
+        x, run, judge = first_mixed(
+            "cholesky", a, rhs.shape[1], solve_in_both, solve_in_full, lambda made: made.run
+        )
     else:
         x, run, judge = full(**how)
     return Solution(x.reshape(b.shape), run, judge)

@@ -348,9 +348,10 @@ def _lstsq(
     a, rhs = times_power_of_two(a, up), times_power_of_two(rhs, rhs_up)
     if mixed:
         found = first_mixed(
+            "qr", a, rhs.shape[1],
             partial(_solve_mixed, a, rhs, cond, **how),
             partial(_solve_by_qr, a, rhs, cond, **{**how, **full_products(how)}),
-            lambda made: made[4], a.dtype,
+            lambda made: made[4],
         )  # fmt: skip
     elif driver == "gels":
         found = _solve_by_qr(a, rhs, cond, **how)

@@ -43,7 +43,6 @@ from hetero_la.mixed.precision import (
     require_solvable,
 )
 from hetero_la.mixed.prediction import LOWER_FACTORS, full_products, with_lower_products
-from hetero_la.mixed.systems import require_gain
 from hetero_la.numerics.growth import require_little_growth
 from hetero_la.numerics.range_scaling import largest_entry
 from hetero_la.numerics.triangles import unit_lower_triangle, upper_triangle
@@ -359,7 +358,6 @@ def _factor_mixed(
     full = {"pivot": pivot, **how, **full_products(how)}
 
     def in_both() -> tuple[LUFactors, MixedOutcome]:
-        require_gain("lu", a, 1)
         options = {**with_lower_products("lu", a, how), **LOWER_FACTORS}
         found = lower_lu(a, partial(execute_lu, "lu", pivoted=pivoted, **options))
         result, matrix = found.result, a if overwrite_a else a.copy(order="K")
@@ -373,7 +371,7 @@ def _factor_mixed(
         return factors, MixedOutcome(factors.dtype.name)
 
     in_full = partial(factor_without_warning, a, overwrite_a, False, **full)
-    return first_mixed(in_both, in_full, lambda factors: factors._report, a.dtype)
+    return first_mixed("lu", a, 1, in_both, in_full, lambda factors: factors._report)
 
 
 def _solve_lower(factors: LUFactors, b: Any, trans: int) -> Any:

@@ -453,7 +453,8 @@ def _solve_general(
         solved, outcome = solve_mixed(matrix, b[:, None] if b.ndim == 1 else b, run)
         return solved._replace(x=solved.x.reshape(b.shape)), outcome
 
-    return first_mixed(solve_in_both, solve_in_full, lambda solved: solved.run, a.dtype)
+    nrhs = 1 if b.ndim == 1 else b.shape[1]
+    return first_mixed("lu", a, nrhs, solve_in_both, solve_in_full, lambda solved: solved.run)
 
 
 def _solve_by_lu(

@@ -32,7 +32,7 @@ from hetero_la.mixed.equilibration import (
     diagonal_equilibration,
     general_equilibration,
 )
-from hetero_la.mixed.fallback import LowerPrecisionError, give_up
+from hetero_la.mixed.fallback import NO_GAIN, LowerPrecisionError, give_up
 from hetero_la.mixed.lower_factors import FEW, require_predicted, small_pivots
 from hetero_la.mixed.precision import lower_dtype
 from hetero_la.mixed.prediction import full_products
@@ -201,7 +201,7 @@ def hold_promising(a: da.Array, routine: str, nrhs: int, options: dict[str, Any]
     low = lower_run(routine, lower, options).plan.estimated_seconds + tasks + _PASSES * moved
     problem = Problem(routine, m, n, nrhs, a.dtype)
     if not prediction.gains(problem, 0 if on_gpu(a) else None, full.estimated_seconds, low):
-        give_up("full precision is predicted to be as fast")
+        give_up(NO_GAIN)
     return HeldMatrix(a, Computing(options.get("client")))
 
 

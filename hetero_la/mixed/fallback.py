@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 from hetero_la.execution.report import MixedOutcome, Report
+from hetero_la.mixed import prediction
+from hetero_la.planning.decisions import Problem
+from hetero_la.tiles.arrays.transfer import device_index
 
 T = TypeVar("T")
+
+#: Why mixed precision is not tried.
+NO_GAIN = "full precision is predicted to be as fast"
 
 
 class LowerPrecisionError(Exception):
@@ -28,7 +35,13 @@ class LowerPrecisionError(Exception):
 
     def outcome(self, dtype: Any) -> MixedOutcome:
         """Return what is said of the factorization in full precision that follows."""
-        return MixedOutcome(dtype.name, self.steps, self.inner_steps, self.reason)
+        return MixedOutcome(_name(dtype), self.steps, self.inner_steps, self.reason)
+
+
+@functools.cache
+def _name(dtype: Any) -> str:
+    """Return the name of a dtype, for which NumPy takes a microsecond each time."""
+    return str(dtype.name)
 
 
 def give_up(reason: str) -> NoReturn:
@@ -45,29 +58,39 @@ def give_up(reason: str) -> NoReturn:
 
 
 def first_mixed(
-    mixed: Callable[[], tuple[T, MixedOutcome]], full: Callable[[], T],
-    run_of: Callable[[T], Report | None], dtype: Any,
+    routine: str, a: Any, nrhs: int, mixed: Callable[[], tuple[T, MixedOutcome]],
+    full: Callable[[], T], run_of: Callable[[T], Report | None],
 ) -> T:  # fmt: skip
-    """Call `mixed`, and where that fails `full`; note in the report of the run what came of it.
+    """Call `mixed` if that is predicted to pay, and `full` if not, or if it fails.
+
+    What came of it is noted in the report of the run.
 
     Parameters
     ----------
+    routine : str
+        The factorization, a key of `ROUTINES`.
+    a : array, shape (m, n)
+        The matrix.
+    nrhs : int
+        Number of right-hand sides that are solved for.
     mixed : callable
         Returns the result and what came of it, or raises `LowerPrecisionError`.
     full : callable
         Returns the result in full precision.
     run_of : callable
         Returns the report of the run of a result.
-    dtype : dtype
-        The full precision.
     """
     began, found = time.perf_counter(), None
-    try:
-        found, outcome = mixed()
-    except LowerPrecisionError as failed:
-        outcome = failed.outcome(dtype)
-    except MemoryError:
-        outcome = MixedOutcome(dtype.name, fallback="there is no room for a copy")
+    rows, columns = max(a.shape), min(a.shape)  # QR of the transpose, if that is tall
+    if not prediction.pays(Problem(routine, rows, columns, nrhs, a.dtype), device_index(a)):
+        outcome = MixedOutcome(_name(a.dtype), fallback=NO_GAIN)
+    else:
+        try:
+            found, outcome = mixed()
+        except LowerPrecisionError as failed:
+            outcome = failed.outcome(a.dtype)
+        except MemoryError:
+            outcome = MixedOutcome(_name(a.dtype), fallback="there is no room for a copy")
     if found is None:  # what the error's traceback held, the copy for one, is free by now
         found = full()
     run = run_of(found)

@@ -30,7 +30,6 @@ from hetero_la.mixed.equilibration import Equilibration, column_equilibration, l
 from hetero_la.mixed.fallback import give_up
 from hetero_la.mixed.lower_factors import Run, require_condition, require_predicted, scaled_copy
 from hetero_la.mixed.refinement import Refined, RefinedSystem, refine_to_full
-from hetero_la.mixed.systems import require_gain
 from hetero_la.mixed.trend import predicted_condition
 from hetero_la.numerics.conditioning import norm1, reciprocal_condition_upper
 from hetero_la.numerics.refinement import backward_error
@@ -94,11 +93,10 @@ def lstsq_mixed(a: Any, b: Any, cond: float, run: Run) -> MixedLeastSquares:
     Raises
     ------
     hetero_la.mixed.fallback.LowerPrecisionError
-        If that does not pay, or does not reach full accuracy.
+        If that does not reach full accuracy.
     """
     m, n = a.shape
     tall = a if m >= n else a.T  # for complex numbers the conjugate of A^H, as is then all else
-    require_gain("qr", tall, b.shape[1])
     if not b.size:
         give_up("there are no right-hand sides")
     scaling, copy = scaled_copy(tall, column_equilibration)

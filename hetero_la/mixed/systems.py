@@ -1,6 +1,6 @@
 """Square systems in mixed precision: factored in the lower one, refined in their own.
 
-    choose       predicted time, range, pivots of some columns
+    choose       range, pivots of some columns
     factor       P A' = L U or A' = L L^H of a scaled copy A' in the lower precision
     judge        its condition number
     refine       R = B - A X in full precision, X + A^-1 R by the factors, or by GMRES with them
@@ -19,23 +19,13 @@ import numpy as np
 from hetero_la.accuracy.judging import Facts, Solution, facts_of_solution
 from hetero_la.checks.warnings import warn_ill_conditioned
 from hetero_la.execution.report import MixedOutcome
-from hetero_la.mixed import prediction
 from hetero_la.mixed.equilibration import Equilibration, times_rows
 from hetero_la.mixed.fallback import give_up
 from hetero_la.mixed.lower_factors import LowerFactors, Run, lower_cholesky, lower_lu
 from hetero_la.mixed.refinement import Refined, RefinedSystem, refine_to_full
 from hetero_la.numerics.conditioning import hermitian_norm1, norm1, reciprocal
 from hetero_la.numerics.refinement import backward_error, residual_of
-from hetero_la.planning.decisions import Problem
-from hetero_la.tiles.arrays.transfer import array_module, device_index
-
-
-def require_gain(routine: str, a: Any, nrhs: int) -> None:
-    """Give up if mixed precision is not predicted to be faster."""
-    m, n = a.shape
-    problem = Problem(routine, m, n, nrhs, a.dtype)
-    if not prediction.pays(problem, device_index(a)):
-        give_up("full precision is predicted to be as fast")
+from hetero_la.tiles.arrays.transfer import array_module
 
 
 def solve_mixed(
@@ -57,9 +47,8 @@ def solve_mixed(
     Raises
     ------
     hetero_la.mixed.fallback.LowerPrecisionError
-        If that does not pay, or does not reach full accuracy.
+        If that does not reach full accuracy.
     """
-    require_gain("cholesky" if hermitian else "lu", a, b.shape[1])
     if not b.size:
         give_up("there are no right-hand sides")
     factors = lower_cholesky(a, run) if hermitian else lower_lu(a, run, b.shape[1])
