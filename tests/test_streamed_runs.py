@@ -23,7 +23,11 @@ import hetero_la.execution.executor_choice as executor_choice
 from hetero_la import factor_file
 from hetero_la.io.files import read_matrix
 from hetero_la.pictures.runs.tracks import memory
+from hetero_la.planning.decisions import Problem
+from hetero_la.planning.given import Given
 from hetero_la.planning.options import Options
+from hetero_la.planning.planner import make_plan
+from hetero_la.scheduler.machine.model import Source
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.scheduler.run.threads import run_in_threads
@@ -199,20 +203,34 @@ def test_columns_in_turn_have_one_level(nb: int) -> None:
     assert solve_ratio(a, hetero_la.solve(a, b, **options), b) < 1
 
 
-def test_predictions_know_what_travels() -> None:
+def planned(source: Source, memory: str | None = None) -> hetero_la.Plan:
     here = {"host": platform.node(), "pid": os.getpid()}
     gpu = (WorkerInfo("gpu0", "gpu", "inproc://0", device=0, **here),)
-    size = 30000
-    whole = hetero_la.plan("lu", (size, size), workers=gpu, nb=500)
-    streamed = hetero_la.plan("lu", (size, size), workers=gpu, nb=500, memory="2 GB")
+    problem, options = Problem("lu", 30000, 30000, 0, np.dtype(float)), Options(memory=memory)
+    return make_plan(problem, options, gpu, Given(True, source))
+
+
+def test_predictions_know_what_travels() -> None:
+    plain, streamed = planned("pinned"), planned("pinned", "2 GB")
     assert_streamed(streamed, 2 * 10**9)
-    plain = replace_host(whole)
-    assert replace_host(streamed).makespan > plain.makespan
-    assert replace_host(streamed).bytes_host.sum() > 2 * plain.bytes_host.sum()
+    assert streamed.predicted_seconds > plain.predicted_seconds
+    assert streamed.simulate().bytes_host.sum() > 2 * plain.simulate().bytes_host.sum()
 
 
-def replace_host(plan: hetero_la.Plan) -> Any:
-    return replace(plan, host_arrays=True).simulate()
+def test_memory_is_pinned_for_gpus_if_it_is_no_file_s() -> None:
+    sources: list[Source] = ["pinned", "in place", "row-major", "file"]
+    pinned, in_place, copied, file = (planned(source, "2 GB") for source in sources)
+    assert [plan.pins for plan in (pinned, in_place, copied, file)] == [False, True, True, False]
+    for plan in (in_place, copied):  # the GPU copies all of it as it does pinned memory
+        assert plan.simulate().makespan == pinned.predicted_seconds
+        assert "to pin memory for that" in plan.explain()
+    assert in_place.predicted_seconds - pinned.predicted_seconds == pytest.approx(
+        in_place.model.pinning.seconds(8 * 30000**2)
+    )
+    assert copied.pinning_seconds > 2 * in_place.pinning_seconds
+    assert file.simulate().makespan > pinned.predicted_seconds
+    assert "pin" not in str(file.explain())
+    assert not planned("in place").pins
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 from hetero_la.tiles.arrays.transfer import wait_for_writes
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.device import Device
+from hetero_la.tiles.storage.pinning import pinned
 from hetero_la.tiles.storage.shard import ArrayStorage
 
 
@@ -85,7 +86,7 @@ def execute(
     fresh = gpus and plan.host_arrays and not in_place and not over_processes(plan.workers)
     target = destination.allocate()
     storage = ArrayStorage(a, target, b, destination.absent, fresh=fresh)
-    with overwriting(a if in_place else None, plan.title):
+    with overwriting(a if in_place else None, plan.title), _pinned(plan, a, target):
         plan, outcome = _run(plan, job, storage, client, destination.gpu)
     timing = Timing.of(time.perf_counter() - began, plan, outcome)
     copies = destination.residency is Residency.BOTH
@@ -116,6 +117,15 @@ def _choose(
         with contextlib.suppress(InsufficientMemoryError):
             return choose(routine, wanted, client, options)
     return choose(routine, wanted, client, options, may_stream=True)
+
+
+def _pinned(plan: Plan, a: Any, target: Any) -> contextlib.AbstractContextManager[None]:
+    """Pin the memory of the matrix and the result if that pays, but never a file's."""
+    if not plan.pins:
+        return contextlib.nullcontext()
+    if target is a:
+        return pinned([a])
+    return pinned([] if mapped_file(a) is not None else [a], fresh=[target])
 
 
 def _run(

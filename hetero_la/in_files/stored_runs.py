@@ -67,7 +67,9 @@ class StoredRun:
         def planned(info: WorkerInfo, device: Device, free: int) -> StoredRun:
             bound = options.get("memory") or max(int(_PART * free), 1)
             how = Options.choose({**options, "memory": bound})
-            return cls(make_plan(problem, how, (info,), Given(info.kind == "gpu")), device)
+            on_gpu = info.kind == "gpu"
+            given = Given(on_gpu, "file" if on_gpu else "row-major")
+            return cls(make_plan(problem, how, (info,), given), device)
 
         ways = (partial(planned, *device) for device in devices)
         return quickest_with_room(ways, lambda run: run.plan.predicted_seconds)

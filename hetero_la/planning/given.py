@@ -14,7 +14,7 @@ class Given(NamedTuple):
     ----------
     on_host : bool
         Whether it is in host memory.
-    source : {"row-major", "column-major", "in place", "pinned"}
+    source : {"row-major", "column-major", "in place", "pinned", "file"}
         Its memory order there.
     home : int or None
         The GPU that has it.

@@ -83,7 +83,7 @@ class Plan(Decisions):
     host_arrays : bool
         Whether the matrix is on the host while GPUs own its columns, so that columns are
         copied there and back.
-    source : {"row-major", "column-major", "in place", "pinned"}
+    source : {"row-major", "column-major", "in place", "pinned", "file"}
         Memory order of the matrix in the user's array.
     checked : bool
         Whether the run also does what follows: of a solve, the condition and refinement; of LU, the
@@ -223,14 +223,33 @@ class Plan(Decisions):
     def _simulated(self, windows: Sequence[Sequence[int]]) -> Simulation:
         return simulate(
             self.programs, self.traffic, self.graph, self.model, self.dtype,
-            host_arrays=self.host_arrays, source=self.source, windows=windows,
+            host_arrays=self.host_arrays, source="pinned" if self.pins else self.source,
+            windows=windows,
             absent=self.layout.nt if self.checked else 0,
         )  # fmt: skip
 
     @functools.cached_property
     def predicted_seconds(self) -> float:
-        """Predicted time of the run, in seconds, from its first task until all is stored."""
-        return self.simulate().makespan
+        """Predicted time, in seconds, from the first task until all is stored, and of pinning."""
+        return self.simulate().makespan + self.pinning_seconds
+
+    @property
+    def pins(self) -> bool:
+        """Whether the user's memory is pinned for the run: GPUs copy its columns several times."""
+        elsewhere = self.source not in ("pinned", "file")
+        return self.groups is not None and self.host_arrays and elsewhere
+
+    @property
+    def pinning_seconds(self) -> float:
+        """Predicted time to pin the memory of the matrix, and of the result if that is new."""
+        if not self.pins:
+            return 0.0
+        (m, n), model = (self.layout.m, self.layout.n), self.model
+        given, made = (m * columns * self.dtype.itemsize for columns in (n, self.layout.width))
+        seconds = model.pinning.seconds(given)
+        if self.source != "in place":
+            seconds += model.pinning.seconds(made) + model.new_link.seconds(made)
+        return seconds
 
     @functools.cached_property
     def estimated_seconds(self) -> float:
@@ -388,8 +407,8 @@ def plan_facts(plan: Plan, run: Simulation) -> list[tuple[str, str]]:
 
 def predicted_text(plan: Plan, run: Simulation) -> str:
     """Return the predicted time and rate of the run."""
-    rate = in_units(plan.flops / max(run.makespan, 1e-12), "flop/s")
-    return f"{in_seconds(run.makespan)}, {rate}"
+    seconds = run.makespan + plan.pinning_seconds
+    return f"{in_seconds(seconds)}, {in_units(plan.flops / max(seconds, 1e-12), 'flop/s')}"
 
 
 def _beside(plan: Plan) -> str:
@@ -457,9 +476,13 @@ def _streams(plan: Plan, run: Simulation) -> list[tuple[str, str]]:
             "streamed:",
             f"columns in {counted(plan.groups.count, 'group')}, {held:.0%} of them in memory at a "
             f"time; {in_bytes(moved)} to and from the host, {moved / max(once, 1):.1f} times "
-            "the matrix",
+            f"the matrix{_pinning(plan)}",
         )
     ]
+
+
+def _pinning(plan: Plan) -> str:
+    return f"; {in_seconds(plan.pinning_seconds)} to pin memory for that" if plan.pins else ""
 
 
 def _checkpoints(plan: Plan) -> list[tuple[str, str]]:

@@ -68,8 +68,10 @@ def link_name(first: WorkerInfo, second: WorkerInfo) -> str:
 
 
 #: Memory order of the user's array; "in place": the result overwrites it; "pinned": it does, in
-#: pinned memory, where a GPU itself copies from and to.
-Source = Literal["row-major", "column-major", "in place", "pinned"]
+#: pinned memory, where a GPU itself copies from and to; "file": it does, in a file.
+Source = Literal["row-major", "column-major", "in place", "pinned", "file"]
+#: Those whose result takes the place of the matrix.
+_IN_PLACE = ("in place", "pinned", "file")
 
 
 class DaskCosts(NamedTuple):
@@ -115,6 +117,8 @@ class MachineModel:
         From pageable memory to a GPU and back, by threads and pinned buffers.
     new_link : LinkModel
         From a GPU to pageable memory to whose pages nobody has written: the kernel clears them.
+    pinning : LinkModel
+        Of pinning pageable memory that has been written to, and of letting it go.
     links : dict of str to LinkModel
         Between workers of different processes, by `link_name`.
     dask : DaskCosts
@@ -138,6 +142,7 @@ class MachineModel:
     load_link: LinkModel = LinkModel(1e-4, 40e9)
     store_link: LinkModel = LinkModel(1e-4, 40e9)
     new_link: LinkModel = LinkModel(2.5e-4, 20e9)
+    pinning: LinkModel = LinkModel(1e-4, 22e9)
     peer_link: LinkModel = LinkModel(1e-5, 396e9)
     links: Mapping[str, LinkModel] = field(default_factory=lambda: NOMINAL_LINKS)
     dask: DaskCosts = NOMINAL_DASK
@@ -220,7 +225,7 @@ class MachineModel:
             Index of the worker.
         store : bool, optional
             Whether they go to the user's array; a CPU worker that works there stores nothing.
-        source : {"row-major", "column-major", "in place", "pinned"}, optional
+        source : {"row-major", "column-major", "in place", "pinned", "file"}, optional
             Memory order of the user's array, or where it is.
         streamed : bool, optional
             Whether a CPU worker, too, has memory of its own for some of the columns.
@@ -228,7 +233,7 @@ class MachineModel:
         device = self.devices[worker]
         if device.kind == "gpu":
             return self._host_link(store, source).seconds(nbytes)
-        if device.by_reference and not streamed and (store or source in ("in place", "pinned")):
+        if device.by_reference and not streamed and (store or source in _IN_PLACE):
             return 0.0
         if store:
             return nbytes / device.bandwidth
@@ -241,7 +246,7 @@ class MachineModel:
             return self.host_link
         if not store:
             return self.load_link
-        return self.store_link if source == "in place" else self.new_link
+        return self.store_link if source in _IN_PLACE else self.new_link
 
     def transfer_seconds(
         self, nbytes: float, source: int, target: int, *, private: bool = False, receivers: int = 1

@@ -15,6 +15,7 @@ from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.scheduler.probe.kernels import sample_together
 from hetero_la.tiles.arrays.transfer import pinned_empty
 from hetero_la.tiles.kernels.device import Array, Queue
+from hetero_la.tiles.storage.pinning import pinned
 from hetero_la.tiles.storage.staging import Staging
 
 _ROWS, _COLUMNS, _BLOCK = 4096, 2048, 256
@@ -79,7 +80,8 @@ def measure_copies(probes: Sequence[Probe]) -> dict[str, float]:
 def measure_links(probe: Probe) -> dict[str, LinkModel]:
     """Return the links between the host and a GPU, each way, for pinned and for pageable memory.
 
-    Copies from and to pageable memory are those of a run, by threads and pinned buffers.
+    Copies from and to pageable memory are those of a run, by threads and pinned buffers; to pin it
+    is one more.
     """
     copies = Staging(probe.device)
 
@@ -90,15 +92,20 @@ def measure_links(probe: Probe) -> dict[str, LinkModel]:
     def store_anew(target: Array, source: Array) -> None:
         store(np.empty(target.shape, target.dtype, order="F"), source)
 
+    def pin(target: Array, source: np.ndarray) -> None:
+        with pinned([source]):
+            pass
+
     with probe.device.activate():
-        pinned = host_pairs(probe, _TRANSFERS)
+        locked = host_pairs(probe, _TRANSFERS)
         pageable = host_pairs(probe, _STAGED, functools.partial(np.empty, order="F"))
         return {
-            "host_to_gpu": link(probe, pinned),
-            "gpu_to_host": link(probe, _back(pinned)),
+            "host_to_gpu": link(probe, locked),
+            "gpu_to_host": link(probe, _back(locked)),
             "pageable_to_gpu": link(probe, pageable, copies.upload),
             "gpu_to_pageable": link(probe, _back(pageable), store),
             "gpu_to_new": link(probe, _back(pageable), store_anew),
+            "pinning": link(probe, pageable, pin),
         }
 
 

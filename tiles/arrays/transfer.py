@@ -9,10 +9,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from hetero_la.tiles.arrays.errors import DeviceUnavailableError
 from hetero_la.tiles.arrays.forks import in_forked_child
@@ -22,6 +24,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _MAX_PITCH = 2**31 - 1  # of cudaMemcpy2D, in bytes
 _ROUNDED = 2**30  #: Bytes of pinned memory below which CuPy's pool has them.
+_PORTABLE = 1  # cudaHostRegisterPortable: pinned for all GPUs of the process
+#: Most bytes that are pinned for one of an array: its columns may lie far apart.
+_SPARSE = 2
 _DEFAULT = 4  # cudaMemcpyDefault: the devices follow from the addresses
 
 
@@ -206,6 +211,19 @@ def pinned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     else:  # the pool rounds up to a power of two
         memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(nbytes), 0)
     return np.frombuffer(memory, dtype, count).reshape(shape, order="F")
+
+
+def pin(a: np.ndarray) -> Callable[[], None]:
+    """Pin the memory of a host array for all GPUs, if that can be; return what lets it go."""
+    from cupy.cuda import runtime
+
+    first, last = byte_bounds(a)
+    if last - first <= _SPARSE * a.nbytes:
+        # There may be a limit; or the memory, or a part of it, is pinned already.
+        with contextlib.suppress(runtime.CUDARuntimeError):
+            runtime.hostRegister(first, last - first, _PORTABLE)
+            return partial(runtime.hostUnregister, first)
+    return lambda: None
 
 
 def enqueue_copy(target: Array, source: Array, stream: int) -> None:
