@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import hetero_la
 from hetero_la.api import host_arrays
-from hetero_la.execution import gpu_choice
+from hetero_la.execution import execute, gpu_choice
 from hetero_la.execution.gpu_choice import HostProblem, gpu_for, host_pays
 from hetero_la.planning import routes
 from hetero_la.planning.decisions import Problem
@@ -24,6 +24,7 @@ from hetero_la.planning.routes import copies_seconds, gpu_routes
 from hetero_la.testing.residuals import RATIO_LIMIT, lstsq_ratio
 from hetero_la.tiles.arrays.transfer import array_module, gpu_count, to_host
 from hetero_la.tiles.kernels.gpu_libraries import finite as finite_tests
+from hetero_la.tiles.storage.host_copies import HostCopies
 from tests.support import CLOSE, DTYPES, assert_close, random
 
 N = 200  # enough elements for a GPU to be considered
@@ -38,6 +39,11 @@ class CopiesOnHost:
     def to_gpu(self, a: NDArray) -> NDArray:
         self.uploads.append(a)
         return a.copy(order="A")
+
+    def to_gpu_later(self, a: NDArray) -> tuple[NDArray, Callable[[], None]]:
+        """What is read before shows."""
+        there = np.full_like(a, np.nan, order="A")
+        return there, lambda: np.copyto(there, self.to_gpu(a))
 
     def to_host(self, a: NDArray) -> NDArray:
         return a.copy(order="A")
@@ -242,7 +248,7 @@ def test_without_memory_on_the_gpu_the_host_computes(
     def fail(a: NDArray) -> NDArray:
         raise MemoryError("the GPU is full")
 
-    monkeypatch.setattr(copies, "to_gpu", fail)
+    monkeypatch.setattr(copies, "to_gpu_later", fail)
     a = random(N)
     assert np.array_equal(hetero_la.lu_factor(a)[0], scipy.linalg.lu_factor(a)[0])
 
@@ -388,6 +394,40 @@ def test_a_recorder_and_a_client_want_the_gpu() -> None:
     with hetero_la.Cluster(cpus=1, gpus=0) as cluster, cluster.get_client():
         assert not host_pays(few, 0)
     assert host_pays(few, 0)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("tasks", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("call", CALLS)
+def test_a_matrix_is_copied_before_it_is_read(
+    call: str, dtype: str, tasks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled: list[NDArray] = []
+
+    def later(copies: HostCopies, a: NDArray) -> tuple[Any, Callable[[], None]]:
+        there = copies.to_gpu(a)
+        there.fill(np.nan)
+
+        def fill() -> None:
+            filled.append(a)
+            there.set(a)
+
+        return there, fill
+
+    a, b = random(N, N, dtype), random(N, 3, dtype, seed=1)
+    monkeypatch.setattr(host_arrays, "gpu_for", lambda asked: None)
+    expected = CALLS[call](a, b)
+    monkeypatch.setattr(host_arrays, "gpu_for", lambda asked: 0)
+    monkeypatch.setattr(HostCopies, "to_gpu_later", later)
+    if tasks:
+        monkeypatch.setattr(execute, "takes_one_call", lambda *args, **kwargs: False)
+    found = CALLS[call](a, b)
+    assert filled
+    if not isinstance(found, tuple):
+        found, expected = (found,), (expected,)
+    for one, other in zip(found, expected, strict=True):
+        assert_close(one, other, limit=CLOSE[dtype])
 
 
 @pytest.mark.gpu

@@ -252,6 +252,7 @@ class _NoCopies:
     """Copies to a GPU that is the host."""
 
     to_gpu = staticmethod(lambda a: np.array(a, order="F"))
+    to_gpu_later = staticmethod(lambda a: (np.array(a, order="F"), lambda: None))
     to_host = None  # nothing is on a GPU
 
 

@@ -213,7 +213,7 @@ def _factorization(arguments: dict[str, Any], m: int, n: int) -> Work | None:
     if arguments.get("precision", "full") != "full":
         return None  # factors in the lower precision need the matrix where they are
     # What is on the GPU is a copy that nobody else has.
-    return Work("cholesky", 0, m * n, known=(("overwrite_a", True),))
+    return Work("cholesky", 0, m * n, known=(("overwrite_a", True),), unread=True)
 
 
 def _factor_each(a: Any, lower: bool, check_finite: bool, clear: bool, **how: Any) -> Any:

@@ -56,7 +56,7 @@ class SlogdetResult(NamedTuple):
 
 
 def _factorization(arguments: dict[str, Any], m: int, n: int) -> Work | None:
-    return Work("lu") if m == n else None
+    return Work("lu", unread=True) if m == n else None
 
 
 def _diagonals(a: Any, check_finite: bool, **how: Any) -> tuple[Any, Any] | None:

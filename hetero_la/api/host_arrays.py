@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.linalg import LinAlgError
 
 from hetero_la.api.factors import Factors, with_each_array
 from hetero_la.checks.inputs import common_dtype, lapack_dtype
@@ -22,6 +23,7 @@ from hetero_la.execution.gpu_choice import HostProblem, gpu_for, gpus_possible, 
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import FactorsOnGpu, Kept
 from hetero_la.planning.decisions import Problem
+from hetero_la.tiles.arrays.around_run import around_run
 from hetero_la.tiles.arrays.forks import ProcessLock
 from hetero_la.tiles.arrays.transfer import (
     device_index,
@@ -32,7 +34,7 @@ from hetero_la.tiles.arrays.transfer import (
     to_host,
 )
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
-from hetero_la.tiles.kernels.gpu_libraries.finite import found_meanwhile
+from hetero_la.tiles.kernels.gpu_libraries.finite import LateTest, is_finite
 from hetero_la.tiles.storage.host_copies import HostCopies
 
 #: Elements of a matrix below which no GPU is considered: the host is done within its copies; and
@@ -58,6 +60,8 @@ class Work(NamedTuple):
         Takes the arrays by name, and returns whether what has been taken for granted holds.
     known : tuple of (str, object)
         Arguments that take the place of those given then.
+    unread : bool
+        Whether nothing reads the matrix before the run.
     turned : bool
         Whether the routine is run on the transpose.
     values : bool
@@ -69,6 +73,7 @@ class Work(NamedTuple):
     results: int = 0
     holds: Callable[[dict[str, Any]], bool] | None = None
     known: tuple[tuple[str, Any], ...] = ()
+    unread: bool = False
     turned: bool = False
     values: bool = False
 
@@ -123,24 +128,55 @@ def on_a_gpu(movable: Movable, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     cast = {name: a.astype(asked.problem.dtype, copy=False) for name, a in arrays.items()}
     if work.holds and not work.holds(cast):
         return None
+    call = partial(movable.function, **{**arguments, **dict(work.known)})
     try:
         with _copying, on_device_index(gpu):
-            copies, times = _copies(gpu), [time.perf_counter()]
-            given = {name: copies.to_gpu(a) for name, a in cast.items()}
-            times.append(time.perf_counter())
-            call = partial(movable.function, **{**arguments, **given, **dict(work.known)})
-            found = _checked_meanwhile(call, cast) if _may_be_late(movable, call) else call()
-            times.append(time.perf_counter())
+            began, copies = time.perf_counter(), _copies(gpu)
+            arriving = _Arriving(copies, cast)
+            if not work.unread:
+                arriving.complete()
+            if _may_be_late(movable, call, cast):
+                found = _checked_meanwhile(call, arriving, cast)
+            else:
+                with around_run(arriving.complete):
+                    found = call(**arriving.arrays)
+            computed = time.perf_counter()
             here = _home(found, copies)
     except MemoryError:  # of the GPU
         return None
     for report in _reports(here):
         now = time.perf_counter()
-        report.include_copies(now - times[0], times[1] - times[0], now - times[2])
+        report.include_copies(now - began, arriving.seconds, now - computed)
     return (here,)
 
 
-def _may_be_late(movable: Movable, call: partial[Any]) -> bool:
+class _Arriving:
+    """Copies of a call's arrays on the current GPU, the first of which comes last.
+
+    Parameters
+    ----------
+    copies : HostCopies
+        Copies arrays to the GPU.
+    arrays : dict
+        Their names, and the arrays on the host.
+    """
+
+    def __init__(self, copies: HostCopies, arrays: dict[str, np.ndarray]) -> None:
+        began = time.perf_counter()
+        (name, first), *others = arrays.items()
+        there, self._fill = copies.to_gpu_later(first)
+        self.arrays = {name: there, **{name: copies.to_gpu(a) for name, a in others}}
+        self.seconds = time.perf_counter() - began  # that the copies have taken so far
+
+    def complete(self) -> None:
+        """Copy the first array, if that has not been done yet."""
+        began = time.perf_counter()
+        fill, self._fill = self._fill, lambda: None
+        fill()
+        self.seconds += time.perf_counter() - began
+
+
+def _may_be_late(movable: Movable, call: partial[Any], arrays: dict[str, np.ndarray]) -> bool:
     """Return whether a test for NaN is asked for, and need not come before all work.
 
     The arrays are copies, so that nothing of the caller's can be spoiled, and so small that to wait
@@ -148,14 +184,26 @@ def _may_be_late(movable: Movable, call: partial[Any]) -> bool:
     """
     if not call.keywords.get("check_finite", "check_finite" in movable.signature.parameters):
         return False
-    return all(call.keywords[name].size <= _CHECKED_LATE for name in movable.core)
+    return all(a.size <= _CHECKED_LATE for a in arrays.values())
 
 
-def _checked_meanwhile(call: partial[Any], on_host: dict[str, np.ndarray]) -> Any:
+def _checked_meanwhile(
+    call: partial[Any], arriving: _Arriving, on_host: dict[str, np.ndarray]
+) -> Any:
     """Make a call whose large arrays, on a GPU, are tested for NaN there at the same time."""
-    large = {name: call.keywords[name] for name, a in on_host.items() if a.size > LEAST_ELEMENTS}
-    with without_warnings() as held, found_meanwhile({**on_host, **large}):
-        found = call(check_finite=False)
+    if not all(is_finite(a) for a in on_host.values() if a.size <= LEAST_ELEMENTS):
+        LateTest(on_host).require_finite()
+    test = LateTest({
+        name: there for name, there in arriving.arrays.items() if there.size > LEAST_ELEMENTS
+    })  # fmt: skip
+    kept = {name: False for name in call.keywords if name.startswith("overwrite_")}
+    with without_warnings() as held, around_run(arriving.complete, test.enqueue):
+        try:
+            found = call(**arriving.arrays, **kept, check_finite=False)
+        except LinAlgError:
+            test.require_finite()
+            raise
+    test.require_finite()
     for message, category in held:  # all is finite
         warn(message, category)
     return found

@@ -192,7 +192,8 @@ def _factorization(arguments: dict[str, Any], m: int, n: int) -> Work | None:
         "partial", "full"
     ):  # fmt: skip
         return None
-    return Work("lu", 0, m * n, known=(("overwrite_a", True),))  # a copy that nobody else has
+    # What is on the GPU is a copy that nobody else has.
+    return Work("lu", 0, m * n, known=(("overwrite_a", True),), unread=True)
 
 
 def _factor_stack(
@@ -576,7 +577,7 @@ def _lu_stack(
 
 def _unpacked_factorization(arguments: dict[str, Any], m: int, n: int) -> Work:
     order = 0 if arguments["p_indices"] or arguments["permute_l"] else m
-    return Work("lu", 0, min(m, n) * (m + n) + order * m)
+    return Work("lu", 0, min(m, n) * (m + n) + order * m, unread=True)
 
 
 @array_function(_lu_stack, _unpacked_factorization, a=2)

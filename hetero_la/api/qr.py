@@ -36,11 +36,11 @@ def _factorization(arguments: dict[str, Any], m: int, n: int) -> Work | None:
     if arguments.get("pivoting") or mode not in _MODES:
         return None
     columns = {"full": m, "qr": m, "economic": min(m, n)}.get(mode, 0)
-    return Work("explicit_q" if columns else "qr", columns, m * columns + m * n)
+    return Work("explicit_q" if columns else "qr", columns, m * columns + m * n, unread=True)
 
 
 def _factors(arguments: dict[str, Any], m: int, n: int) -> Work:
-    return Work("qr", 0, m * n)
+    return Work("qr", 0, m * n, unread=True)
 
 
 def _factor_stack(

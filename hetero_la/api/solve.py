@@ -108,8 +108,8 @@ def _system_work(arguments: dict[str, Any], m: int, n: int) -> Work | None:
     if routine is None:
         return None
     if structure is not None:
-        return Work(routine)
-    return Work(routine, holds=_is_general, known=(("assume_a", "gen"),))
+        return Work(routine, unread=True)
+    return Work(routine, holds=_is_general, known=(("assume_a", "gen"),), unread=True)
 
 
 def _general_work(arguments: dict[str, Any], m: int, n: int) -> Work | None:
@@ -601,7 +601,7 @@ def _require_solvable(result: Result, anorm: Any, like: Any) -> float:
 def _inverse_work(arguments: dict[str, Any], m: int, n: int) -> Work | None:
     structure = arguments.get("assume_a", "gen")
     general = structure is None or (isinstance(structure, str) and structure in ("gen", "general"))
-    return Work("inverse", n, n * n) if m == n and general else None
+    return Work("inverse", n, n * n, unread=True) if m == n and general else None
 
 
 def _invert_stack(

@@ -27,6 +27,7 @@ from hetero_la.scheduler.recovery.restart import run_and_recover
 from hetero_la.scheduler.run.inline import run_inline
 from hetero_la.scheduler.run.job import Job, Outcome
 from hetero_la.scheduler.run.runner import Runner
+from hetero_la.tiles.arrays.around_run import before_run
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 from hetero_la.tiles.arrays.transfer import wait_for_writes
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
@@ -74,6 +75,7 @@ def execute(
     if plain and takes_one_call(routine, a, nrhs, in_place=in_place):
         with contextlib.suppress(MemoryError):  # of a GPU: tasks say what they need, and free it
             return call_library(routine, a, b, nrhs, in_place)
+    before_run()
     began = time.perf_counter()
     wanted = Destination(a, nrhs, in_place, residency)
     client = running_client(client) if client is not None else None

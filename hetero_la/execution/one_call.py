@@ -27,6 +27,7 @@ from hetero_la.planning.routes import gpu_routes
 from hetero_la.scheduler.cluster.clients import running_client
 from hetero_la.scheduler.cluster.sizing import ClusterSize
 from hetero_la.scheduler.placement.workers import calling_thread
+from hetero_la.tiles.arrays.around_run import before_run, behind_run
 from hetero_la.tiles.arrays.transfer import (
     column_major_empty,
     copy_on_device,
@@ -141,10 +142,11 @@ def call_library(routine: str, a: Any, b: Any, nrhs: int, in_place: bool) -> Res
         Right-hand sides.
     """
     (m, n), gpu = a.shape, device_index(a)
-    began, stretch = time.perf_counter(), None if gpu is None else Stretch()
     source = source_of(a, in_place)
     target = a if in_place else column_major_empty(a, (m, n + nrhs))
     left = target[:, :n] if nrhs else target
+    before_run()
+    began, stretch = time.perf_counter(), None if gpu is None else Stretch()
     if not in_place:
         _copy(left, a)
     beside = target[:, n:]
@@ -152,6 +154,7 @@ def call_library(routine: str, a: Any, b: Any, nrhs: int, in_place: bool) -> Res
         beside[...] = b
     values = library_call(routine, gpu)(left, beside)
     seconds = stretch.end() if stretch else time.perf_counter() - began
+    behind_run()
     report = UnplannedReport(Problem(routine, m, n, nrhs, a.dtype), source, seconds, gpu)
     return Result(values, _one_tile(m, n, nrhs), a.dtype, target, report)
 

@@ -130,12 +130,18 @@ def adopted_by_cupy(a: Any) -> Array:
 
 def small_to_device(a: np.ndarray) -> Array:
     """Return a copy on the current GPU, of the same order, in less time than `to_device` starts."""
+    found, fill = small_to_device_later(a)
+    fill()
+    return found
+
+
+def small_to_device_later(a: np.ndarray) -> tuple[Array, Callable[[], object]]:
+    """Return an array of the current GPU, and what makes it a copy as of `small_to_device`."""
     import cupy
 
     a = a if a.flags.forc else np.ascontiguousarray(a)
     found = cupy.empty(a.shape, a.dtype, order="F" if a.flags.f_contiguous else "C")
-    found.set(a)
-    return found
+    return found, partial(found.set, a)
 
 
 def to_device_of(like: Any, a: Array) -> Array:

@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 
 from hetero_la.tiles.arrays.reused_memory import ReusedMemory
-from hetero_la.tiles.arrays.transfer import is_column_major, small_to_device
+from hetero_la.tiles.arrays.transfer import (
+    is_column_major,
+    small_to_device,
+    small_to_device_later,
+)
 from hetero_la.tiles.kernels.device import Device, Queue
 from hetero_la.tiles.storage.staging import Staging
 
@@ -28,6 +32,12 @@ class HostCopies:
 
     def __init__(self, device: Device) -> None:
         self._device, self._staging = device, Staging(device)
+
+    def to_gpu_later(self, a: np.ndarray) -> tuple[Any, Callable[[], object]]:
+        """Return an array on the GPU, and what makes it a copy: a large one is one already."""
+        if a.nbytes <= DRIVER_BYTES:
+            return small_to_device_later(a)
+        return self.to_gpu(a), lambda: None
 
     def to_gpu(self, a: np.ndarray) -> Any:
         """Return a copy of an array of one or two dimensions, in the same memory order."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.linalg import LinAlgError
 from scipy.linalg import blas
 
 from hetero_la.tiles.arrays.host_threads import PARALLEL_BYTES, copy_threads, thread_count
@@ -86,27 +83,32 @@ def require_system_finite(a: Array, b: Array) -> None:
     _require_none({name: _holds_not_finite_there(of) for name, of in (("a", a), ("b", b))})
 
 
-@contextlib.contextmanager
-def found_meanwhile(arrays: dict[str, Array]) -> Iterator[None]:
-    """Test arrays while a GPU does the work of the block, and raise ValueError in the end.
+class LateTest:
+    """A test of arrays behind work on them, which does not change them; on a GPU it is enqueued.
 
     Parameters
     ----------
     arrays : dict
-        Their names, and the arrays, of which those on the host are tested before.
+        Their names, and the arrays.
     """
-    found: dict[str, Any] = {
-        name: _holds_not_finite_there(a) if is_device_array(a) else not is_finite(a)
-        for name, a in arrays.items()
-    }
-    if any(found[name] for name, a in arrays.items() if not is_device_array(a)):
-        _require_none(found)
-    try:
-        yield
-    except LinAlgError:
-        _require_none(found)
-        raise
-    _require_none(found)
+
+    def __init__(self, arrays: dict[str, Array]) -> None:
+        self._arrays = arrays
+        self._found: dict[str, Array | bool] | None = None  # once it is enqueued
+
+    def enqueue(self) -> None:
+        """Make the test, or enqueue it on the current stream."""
+        self._found = {
+            name: _holds_not_finite_there(a) if is_device_array(a) else not is_finite(a)
+            for name, a in self._arrays.items()
+        }
+
+    def require_finite(self) -> None:
+        """Raise ValueError if an array holds a NaN or an infinity."""
+        if self._found is None:
+            self.enqueue()
+        assert self._found is not None
+        _require_none(self._found)
 
 
 def _require_none(found: dict[str, Any]) -> None:
