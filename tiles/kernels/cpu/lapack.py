@@ -172,7 +172,7 @@ def _info(info: int) -> np.ndarray:
     return np.array([info], np.int32)
 
 
-def lu(a: Array, b: Array, threads: bool = False) -> Vectors:
+def lu(a: Array, b: Array | None = None, threads: bool = False) -> Vectors:
     """Overwrite A with L and U."""
     found, ipiv, info = _of(a, "getrf")(a, overwrite_a=True)
     keep(a, found)
@@ -268,7 +268,7 @@ def lu_and_invert(a: Array, b: Array, threads: bool = False) -> Vectors:
     return found
 
 
-def cholesky(a: Array, b: Array, threads: bool = False) -> Vectors:
+def cholesky(a: Array, b: Array | None = None, threads: bool = False) -> Vectors:
     """Overwrite the lower triangle of A with L."""
     if not threads or len(a) < _LONG:
         found, info = _of(a, "potrf")(a, lower=True, clean=False, overwrite_a=True)
@@ -322,11 +322,11 @@ def sytrf(a: Array, kind: str, lower: bool, threads: bool = False) -> tuple[np.n
     return ipiv, info.value
 
 
-def qr(a: Array, b: Array, threads: bool = False) -> Vectors:
-    """Overwrite A with its packed factors, and B with Q^H B."""
+def qr(a: Array, b: Array | None = None, threads: bool = False) -> Vectors:
+    """Overwrite A with its packed factors, and B, if given, with Q^H B."""
     found, tau, _, _ = _of(a, "geqrf")(a, lwork=BLOCK * a.shape[1], overwrite_a=True)
     keep(a, found)
-    if b.size:
+    if b is not None and b.size:
         _multiply(a, tau, b, "T" if a.dtype.kind == "f" else "C")
     return {_TAU: tau, ("method", 0): np.zeros(1, np.int32)}
 

@@ -67,15 +67,16 @@ def _cusolver(
     name, handle = LETTER[dtype.char] + routine, device.get_cusolver_handle()
     size = getattr(cusolver, name + "_bufferSize")(handle, *arguments)
     work = cupy.empty(max(size, 1), dtype)
-    unread = cupy.empty(int(not info), np.int32)
-    info = info or unread.data.ptr
+    if not info:
+        unread = cupy.empty(1, np.int32)
+        info = unread.data.ptr
     if routine == "getrf":  # it has no argument for the workspace's size
         getattr(cusolver, name)(handle, *arguments, work.data.ptr, *results, info)
     else:
         getattr(cusolver, name)(handle, *arguments, *results, work.data.ptr, size, info)
 
 
-def lu(a: Array, b: Array) -> Vectors:
+def lu(a: Array, b: Array | None = None) -> Vectors:
     """Overwrite A with L and U: small matrices in one launch of a kernel of ours."""
     if resident_lu.is_resident(a.shape, a.dtype):
         found = resident_lu.getrf(a)
@@ -115,7 +116,7 @@ def lu_solve(a: Array, piv: Array, b: Array, *, adjoint: bool) -> None:
     _getrs(a, piv + np.int32(1), b, adjoint=adjoint)
 
 
-def cholesky(a: Array, b: Array) -> Vectors:
+def cholesky(a: Array, b: Array | None = None) -> Vectors:
     """Overwrite the lower triangle of A with L."""
     return {("info", 0): _potrf(a)}
 
@@ -128,10 +129,10 @@ def _potrf(a: Array) -> Array:
     return info
 
 
-def qr(a: Array, b: Array) -> Vectors:
-    """Overwrite A with its packed factors, and B with Q^H B."""
+def qr(a: Array, b: Array | None = None) -> Vectors:
+    """Overwrite A with its packed factors, and B, if given, with Q^H B."""
     tau = _geqrf(a)
-    if b.size:
+    if b is not None and b.size:
         multiply_by_q(a[:, : len(tau)], tau, b, adjoint=True)
     return _qr_vectors(tau)
 
