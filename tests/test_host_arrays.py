@@ -19,9 +19,8 @@ from hetero_la.api import host_arrays
 from hetero_la.execution import execute, gpu_choice
 from hetero_la.execution.gpu_choice import HostProblem, gpu_for, host_pays
 from hetero_la.planning import routes
-from hetero_la.planning.decisions import Problem, library_estimate
-from hetero_la.planning.routes import copies_seconds, gpu_routes, host_routes
-from hetero_la.scheduler.placement.workers import calling_thread
+from hetero_la.planning.decisions import Problem
+from hetero_la.planning.routes import copies_seconds, gpu_routes
 from hetero_la.testing.residuals import RATIO_LIMIT, lstsq_ratio
 from hetero_la.tiles.arrays.transfer import array_module, gpu_count, to_host
 from hetero_la.tiles.kernels.gpu_libraries import finite as finite_tests
@@ -289,33 +288,6 @@ def test_the_copies_count(a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
         gpu_choice._considered.cache_clear()
         monkeypatch.setattr(gpu_choice, "host_routes", lambda problem, s=seconds: {"tasks": s})
         assert gpu_for(few) == expected
-
-
-def test_the_time_of_small_calls_of_lapack_is_measured_beside_a_gpu(
-    a_gpu: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    few = [asked(n, routine) for n in (64, 200, 512) for routine in ("lu", "solve", "qr")]
-    estimates = [host_routes(each.problem) for each in few]
-    measured: list[tuple[str, int]] = []
-
-    def seconds(routine: str, order: int, dtype: Any) -> float:
-        measured.append((routine, order))
-        return slow * library_estimate(asked(order, routine).problem, calling_thread())
-
-    monkeypatch.setattr(routes, "gpu_count", lambda: 1)
-    monkeypatch.setattr(routes, "lapack_seconds", seconds)
-    for slow, gpu in ((0.25, None), (40, 0)):
-        routes._over_estimate.cache_clear()
-        gpu_choice._considered.cache_clear()
-        for each, estimate in zip(few, estimates, strict=True):
-            found = host_routes(each.problem)
-            assert found == pytest.approx({name: slow * s for name, s in estimate.items()})
-        assert gpu_for(asked(300)) == gpu
-    routes._over_estimate.cache_clear()
-    assert {order for _, order in measured} == {64, 256, 512}
-    assert {routine for routine, _ in measured} == {"lu", "qr"}
-    host_routes(asked(1024).problem)
-    assert max(order for _, order in measured) == 512
 
 
 def test_singular_values_count(a_gpu: None) -> None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.planning.decisions import Problem, library_estimate, quick_estimate, team_estimate
 from hetero_la.planning.options import Options
 from hetero_la.scheduler.cluster.sizing import ClusterSize
 from hetero_la.scheduler.machine.model import LinkModel
 from hetero_la.scheduler.machine.this_machine import current_profile
 from hetero_la.scheduler.placement.workers import calling_thread
-from hetero_la.scheduler.probe.quick import lapack_seconds
-from hetero_la.tiles.arrays.transfer import gpu_count
 from hetero_la.tiles.kernels.device import DeviceKind
 from hetero_la.tiles.storage.host_copies import DRIVER_BYTES
 
@@ -26,10 +22,6 @@ _GPU_RUN, _GPU_CALL, _GPU_SOLVE = 7e-4, 1.2e-4, 1e-3
 #: What the run takes for each of so many columns at most: the kernels of small matrices end sooner
 #: than a slow host enqueues the next ones.
 _ENQUEUING, _ENQUEUED_COLUMNS = 1e-6, 1024
-#: Orders of matrices for which the time of LAPACK is measured: from then on GPUs are far faster.
-_LEAST_MEASURED, _MOST_MEASURED = 64, 512
-#: The routine that factors, by its kernel of panels.
-_FACTORIZATIONS = {"getrf": "lu", "potrf": "cholesky", "geqrf": "qr"}
 _SOLVES = ("solve", "solve_positive", "inverse")
 #: Copies between a GPU and pageable memory by several threads, without a profile.
 _PAGEABLE = LinkModel(3e-4, 15e9)
@@ -45,31 +37,11 @@ def host_routes(problem: Problem, options: Options | None = None) -> dict[str, f
     """Return the routes on the host's cores, with their estimated seconds."""
     caller, size = calling_thread(), ClusterSize.choose({"gpus": 0})
     cores = [replace(caller, blas_threads=size.blas_threads)] * size.cpus
-    found = {
+    return {
         "one call of LAPACK": library_estimate(problem, caller),
         "tasks in the calling thread": quick_estimate(problem, options or Options(), caller),
         "tasks on CPU workers": team_estimate(problem, cores, options),
     }
-    slower = _slower_here(problem)
-    return {name: slower * seconds for name, seconds in found.items()}
-
-
-def _slower_here(problem: Problem) -> float:
-    """Return the time of small calls of LAPACK over their estimates, measured if there is a GPU.
-
-    On many cores it depends on the BLAS for what sizes it wakes how many of its threads.
-    """
-    order = min(problem.m, problem.n)
-    routine = _FACTORIZATIONS.get(ROUTINES[problem.routine].panel_kernel)
-    if routine is None or not _LEAST_MEASURED <= order <= _MOST_MEASURED or not gpu_count():
-        return 1.0
-    return _over_estimate(routine, 1 << (order - 1).bit_length(), problem.dtype)
-
-
-@functools.cache
-def _over_estimate(routine: str, order: int, dtype: np.dtype[Any]) -> float:
-    estimate = library_estimate(Problem(routine, order, order, 0, dtype), calling_thread())
-    return lapack_seconds(routine, order, dtype) / estimate
 
 
 def gpu_routes(problem: Problem, gpu: int, options: Options | None = None) -> dict[str, float]:
@@ -111,4 +83,4 @@ def host_call_seconds(problem: Problem, results: int) -> float:
     _, m, n, nrhs, dtype = problem
     sizes = (m * n, m * nrhs, results or m * nrhs, min(m, n))  # the last: interchanges, scalars
     copies = sum(_SMALL.seconds(size * dtype.itemsize) for size in sizes if size)
-    return _slower_here(problem) * library_estimate(problem, calling_thread()) + copies
+    return library_estimate(problem, calling_thread()) + copies

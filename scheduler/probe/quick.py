@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -21,7 +18,6 @@ from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.scheduler.probe.fit import fit_device
 from hetero_la.tiles.arrays.forks import ProcessLock
 from hetero_la.tiles.arrays.transfer import gpu_count
-from hetero_la.tiles.kernels.cpu import lapack
 from hetero_la.tiles.kernels.cpu.blas import blas_threads
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.device import Device
@@ -33,8 +29,6 @@ _TRANSFERS = (1, 2**21)
 #: Sizes of the product, and by which factor it may be faster or slower than that of a nominal GPU,
 #: for a GPU to be taken for one.
 _PRODUCT, _ALIKE = (4096, 4096, 512), 1.5
-#: Calls of LAPACK, the first of which does not count.
-_CALLS = 4
 _measured: dict[tuple[Any, ...], Any] = {}
 _measuring = ProcessLock()  # two probes at once would slow each other
 
@@ -130,39 +124,6 @@ def measure_device(device: Device, dtype: Any = np.float64) -> DeviceModel:
         Element type to measure with.
     """
     return _measured_once(fit_device, device, np.dtype(dtype), blas_threads())
-
-
-def lapack_seconds(routine: str, order: int, dtype: Any = np.float64) -> float:
-    """Measure one call of LAPACK on a small matrix with all BLAS threads, once per process.
-
-    Parameters
-    ----------
-    routine : {"lu", "cholesky", "qr"}
-        The factorization.
-    order : int
-        Order of the matrix.
-    dtype : dtype, optional
-        Its element type.
-
-    Examples
-    --------
-    >>> 0 < lapack_seconds("cholesky", 32) < 1
-    True
-    """
-    return _lapack_seconds(routine, order, np.dtype(dtype).char, blas_threads())
-
-
-@functools.cache
-def _lapack_seconds(routine: str, order: int, char: str, threads: int) -> float:
-    call, matrix = getattr(lapack, routine), np.full((order, order), 1.0 / order, char, "F")
-    np.fill_diagonal(matrix, order)
-    seconds = []
-    for _ in range(_CALLS):
-        copy = matrix.copy(order="F")
-        began = time.perf_counter()
-        call(copy)
-        seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds[1:])
 
 
 def measure_link(device: Device) -> LinkModel:
