@@ -33,8 +33,10 @@ from hetero_la.tiles.arrays.foreign import (
 )
 from hetero_la.tiles.arrays.transfer import (
     array_module,
+    current_gpu,
     device_index,
     is_device_array,
+    on_device_of,
     on_device_of_arrays,
     to_host,
 )
@@ -91,6 +93,11 @@ def array_function(
                 else:
                     if args[0].size < LEAST_ELEMENTS or movable is None:
                         return function(*args, **kwargs)
+                if _are_on_current_gpu(args, ndims) and (
+                    movable is None or args[0].size > MOST_ELEMENTS
+                ):
+                    with on_device_of(args[0]):
+                        return function(*args, **kwargs)
             entries = _entries(args, kwargs)
             if any(map(is_foreign, entries)):
                 return _converted(wrapped, args, kwargs)
@@ -109,6 +116,17 @@ def array_function(
         return cast(F, wrapped)
 
     return decorate
+
+
+def _are_on_current_gpu(args: tuple[Any, ...], ndims: list[int]) -> bool:
+    """Return whether arguments are single matrices and vectors on the current GPU."""
+    if not is_device_array(args[0]):
+        return False
+    gpu = current_gpu()
+    return all(
+        is_device_array(value) and value.ndim <= ndim and value.device.id == gpu
+        for value, ndim in zip(args, ndims, strict=False)
+    )
 
 
 def foreign_too(function: F) -> F:
