@@ -427,9 +427,10 @@ def test_a_matrix_on_a_gpu_takes_as_many_as_pay(
         assert len(everywhere.workers) == len(gpus)
 
 
+@pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize(("n", "count"), [(8192, 1), (16384, 2)])
-def test_the_current_cluster_takes_part_in_short_runs_where_that_pays(
-    n: int, count: int, monkeypatch: pytest.MonkeyPatch
+def test_a_running_cluster_takes_part_in_short_runs_where_that_pays(
+    n: int, count: int, own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpus = [replace(gpu, pid=os.getpid(), memory=80 * 2**30) for gpu in GPUS]
     cluster, matrix = object(), SimpleNamespace(shape=(n, n), dtype=np.dtype("float64"))
@@ -438,7 +439,8 @@ def test_the_current_cluster_takes_part_in_short_runs_where_that_pays(
         residency=Residency.CALLER, least_columns=lambda workers: 0,
         planned=lambda plan, client: SimpleNamespace(new_columns=0),
     )  # fmt: skip
-    monkeypatch.setattr(executor_choice, "running_client", lambda: cluster)
+    monkeypatch.setattr(executor_choice, "running_client", lambda: None if own else cluster)
+    monkeypatch.setattr(executor_choice, "started_client", lambda: cluster if own else None)
     monkeypatch.setattr(executor_choice, "_caller", lambda gpu: gpus[gpu])
 
     def chosen(there: list[WorkerInfo], **options: Any) -> int:
@@ -452,6 +454,9 @@ def test_the_current_cluster_takes_part_in_short_runs_where_that_pays(
     assert chosen([gpus[0], gpus[2]]) == 1  # without the GPU that has the matrix
     assert chosen([replace(gpu, pid=1) for gpu in gpus]) == 1  # of another process
     assert chosen([]) == 1
+    monkeypatch.setattr(executor_choice, "running_client", lambda: None)
+    monkeypatch.setattr(executor_choice, "started_client", lambda: None)
+    assert chosen(gpus) == 1
 
 
 @pytest.mark.parametrize("routine", ROUTINES)

@@ -22,6 +22,7 @@ from hetero_la.scheduler.cluster.clients import (
     embedded_can_run,
     embedded_client,
     running_client,
+    started_client,
     worker_infos,
 )
 from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
@@ -119,10 +120,16 @@ class _Asked:
         return fits and quick_estimate(self.problem, options, caller) < INLINE_LIMIT[caller.kind]
 
     def shared(self, options: Options, client: Any) -> Planned | None:
-        """Plan a short run on several GPUs of a cluster, if the one with the matrix gains by it."""
-        if client is None or self.caller.kind == "cpu" or options.order == "left":
+        """Plan a short run on several GPUs of a cluster, if the one with the matrix gains by it.
+
+        Without a client it is the process's own, if that is running: to start it takes longer.
+        """
+        if self.caller.kind == "cpu" or options.order == "left":
             return None
         if quick_estimate(self.problem, options, self.caller) < _LEAST_SHARED:
+            return None
+        client = client or started_client()
+        if client is None:
             return None
         if not any(gpu.device == self.caller.device for gpu in _gpus_here(worker_infos(client))):
             return None

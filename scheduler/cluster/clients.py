@@ -149,6 +149,12 @@ def embedded_client() -> Client:
         return _embedded.private_client()
 
 
+def started_client() -> Client | None:
+    """Return a client of the process's own cluster if that is running, without starting it."""
+    with _embedded_lock:
+        return _embedded.private_client() if _embedded and _embedded.healthy else None
+
+
 def embedded_can_run() -> bool:
     """Return whether the process's own cluster can run tasks.
 

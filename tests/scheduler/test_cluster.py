@@ -28,7 +28,12 @@ from hetero_la.configs import available_presets, load_preset
 from hetero_la.execution import executor_choice
 from hetero_la.planning.teams import with_all_cores
 from hetero_la.scheduler.cluster import clients, sizing
-from hetero_la.scheduler.cluster.clients import embedded_client, running_client, worker_infos
+from hetero_la.scheduler.cluster.clients import (
+    embedded_client,
+    running_client,
+    started_client,
+    worker_infos,
+)
 from hetero_la.scheduler.cluster.cluster import Cluster
 from hetero_la.scheduler.cluster.devices import current_worker, device_of
 from hetero_la.scheduler.cluster.sizing import (
@@ -451,6 +456,7 @@ def test_asynchronous_clients_are_not_used(processes):
 
 
 def test_embedded_is_one_and_comes_back(embedded):
+    assert started_client() is None
     found = []
     threads = [threading.Thread(target=lambda: found.append(embedded_client())) for _ in range(5)]
     for thread in threads:
@@ -460,11 +466,13 @@ def test_embedded_is_one_and_comes_back(embedded):
     assert len(found) == 5
     assert len(set(map(id, found))) == 1
     first = found[0]
+    assert started_client() is first
     assert running_client() is None
     first.close()
     second = embedded_client()
     assert second.cluster is first.cluster
     second.cluster.close()
+    assert started_client() is None
     third = embedded_client()
     assert third.submit(abs, -2).result() == 2
 
