@@ -156,12 +156,13 @@ def test_a_child_has_all_threads_of_blas() -> None:
 def test_a_child_of_a_process_that_has_used_a_gpu() -> None:
     out = run("""
         import cupy
-        a = cupy.asarray(matrix(200))
+        a, b = cupy.asarray(matrix(200)), cupy.asarray(matrix(500))
         hetero_la.lu_factor(a)
         def child():
             print(check(200))
             check(1500)
-            for use in (lambda: hetero_la.lu_factor(a), lambda: hetero_la.Cluster(gpus=1)):
+            uses = [lambda a=a: hetero_la.lu_factor(a) for a in (a, b)]
+            for use in (*uses, lambda: hetero_la.Cluster(gpus=1)):
                 try:
                     use()
                 except hetero_la.tiles.arrays.errors.DeviceUnavailableError as error:
@@ -170,4 +171,4 @@ def test_a_child_of_a_process_that_has_used_a_gpu() -> None:
         in_child(child)
         hetero_la.lu_factor(a)
     """)
-    assert out == "1\nTrue\nTrue\n"
+    assert out == "1\nTrue\nTrue\nTrue\n"

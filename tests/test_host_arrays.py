@@ -18,6 +18,7 @@ import hetero_la
 from hetero_la.api import host_arrays
 from hetero_la.execution import execute, gpu_choice
 from hetero_la.execution.gpu_choice import HostProblem, gpu_for, host_pays
+from hetero_la.mixed import prediction
 from hetero_la.planning import routes
 from hetero_la.planning.decisions import Problem
 from hetero_la.planning.routes import copies_seconds, gpu_routes
@@ -33,6 +34,8 @@ N = 200  # enough elements for a GPU to be considered
 class CopiesOnHost:
     """Copies to a GPU that is the host; they are counted."""
 
+    unfilled = np.nan  # what is where a copy comes later
+
     def __init__(self) -> None:
         self.uploads: list[NDArray] = []
 
@@ -42,7 +45,7 @@ class CopiesOnHost:
 
     def to_gpu_later(self, a: NDArray) -> tuple[NDArray, Callable[[], None]]:
         """What is read before shows."""
-        there = np.full_like(a, np.nan, order="A")
+        there = np.full_like(a, self.unfilled, order="A")
         return there, lambda: np.copyto(there, self.to_gpu(a))
 
     def to_host(self, a: NDArray) -> NDArray:
@@ -71,6 +74,10 @@ def lower(a: Any) -> Any:
     return array_module(a).tril(a)
 
 
+def by_columns(a: Any) -> Any:
+    return a.copy(order="F")
+
+
 CALLS: dict[str, Callable[[NDArray, NDArray], Any]] = {
     "lu_factor": lambda a, b: tuple(hetero_la.lu_factor(a)),
     "cho_factor": lambda a, b: lower(hetero_la.cho_factor(positive(a.dtype.name), lower=True)[0]),
@@ -91,15 +98,33 @@ CALLS: dict[str, Callable[[NDArray, NDArray], Any]] = {
     "lstsq, shortest": lambda a, b: hetero_la.lstsq(a[:190], b[:190], lapack_driver="gels")[:3],
     "lstsq_with_report": lambda a, b: hetero_la.lstsq_with_report(a, b)[:4],
     "solve_with_report": lambda a, b: hetero_la.solve_with_report(a, b)[:1],
-}
+    "cho_factor, one triangle": lambda a, b: lower(hetero_la.cho_factor(
+        lower(positive(a.dtype.name)), lower=True, check_finite=False
+    )[0]),
+    "cholesky, overwritten": lambda a, b: hetero_la.cholesky(
+        by_columns(positive(a.dtype.name)), overwrite_a=True, check_finite=False
+    ),
+    "solve, overwritten": lambda a, b: hetero_la.solve(
+        by_columns(a), b, overwrite_a=True, overwrite_b=True, check_finite=False
+    ),
+    "det, overwritten": lambda a, b: hetero_la.det(
+        by_columns(a / 10), overwrite_a=True, check_finite=False
+    ),
+}  # fmt: skip
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("unfilled", "late"), [(np.nan, True), (1e30, True), (np.nan, False)])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("call", CALLS)
 def test_results_are_those_of_the_host(
-    call: str, dtype: str, copies: CopiesOnHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    call: str, dtype: str, unfilled: float, late: bool, copies: CopiesOnHost,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     a, b = random(N, N, dtype), random(N, 3, dtype, seed=1)
+    monkeypatch.setattr(copies, "unfilled", unfilled)
+    if not late:
+        monkeypatch.setattr(host_arrays, "_CHECKED_LATE", 100)
     found = CALLS[call](a, b)
     assert copies.uploads
     monkeypatch.setattr(host_arrays, "gpu_for", lambda asked: None)
@@ -109,6 +134,18 @@ def test_results_are_those_of_the_host(
         found, expected = (found,), (expected,)
     for one, other in zip(found, expected, strict=True):
         assert_close(one, other)
+
+
+def test_mixed_precision_reads_the_matrix_before_the_run(
+    copies: CopiesOnHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prediction, "pays", lambda problem, gpu: True)
+    a, b = random(N), random(N, 2, seed=1)
+    x, report = hetero_la.solve_with_report(a, b, precision="mixed")
+    assert report.mixed is not None
+    assert report.mixed.factored == "float32"
+    assert len(copies.uploads) == 2
+    assert_close(x, scipy.linalg.solve(a, b))
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ from hetero_la.tiles.storage.host_copies import HostCopies
 #: Elements of a matrix below which no GPU is considered: the host is done within its copies; and
 #: those up to which the host is considered for a matrix on a GPU.
 LEAST_ELEMENTS, MOST_ELEMENTS = 1 << 15, 1 << 17
-#: Elements up to which copies on a GPU are tested for NaN while it computes.
+#: Elements up to which copies on a GPU are tested for NaN behind the run.
 _CHECKED_LATE = 1 << 24
 _copying = ProcessLock()
 
@@ -61,7 +61,8 @@ class Work(NamedTuple):
     known : tuple of (str, object)
         Arguments that take the place of those given then.
     unread : bool
-        Whether nothing reads the matrix before the run.
+        Whether nothing reads the matrix before the run if it is neither tested for NaN nor
+        overwritten.
     turned : bool
         Whether the routine is run on the transpose.
     values : bool
@@ -132,14 +133,10 @@ def on_a_gpu(movable: Movable, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     try:
         with _copying, on_device_index(gpu):
             began, copies = time.perf_counter(), _copies(gpu)
-            arriving = _Arriving(copies, cast)
-            if not work.unread:
+            arriving, late = _Arriving(copies, cast), _may_be_late(movable, call, cast)
+            if not (late and work.unread):
                 arriving.complete()
-            if _may_be_late(movable, call, cast):
-                found = _checked_meanwhile(call, arriving, cast)
-            else:
-                with around_run(arriving.complete):
-                    found = call(**arriving.arrays)
+            found = _checked_late(call, arriving, cast) if late else call(**arriving.arrays)
             computed = time.perf_counter()
             here = _home(found, copies)
     except MemoryError:  # of the GPU
@@ -171,8 +168,8 @@ class _Arriving:
     def complete(self) -> None:
         """Copy the first array, if that has not been done yet."""
         began = time.perf_counter()
-        fill, self._fill = self._fill, lambda: None
-        fill()
+        self._fill()
+        self._fill = lambda: None
         self.seconds += time.perf_counter() - began
 
 
@@ -187,10 +184,8 @@ def _may_be_late(movable: Movable, call: partial[Any], arrays: dict[str, np.ndar
     return all(a.size <= _CHECKED_LATE for a in arrays.values())
 
 
-def _checked_meanwhile(
-    call: partial[Any], arriving: _Arriving, on_host: dict[str, np.ndarray]
-) -> Any:
-    """Make a call whose large arrays, on a GPU, are tested for NaN there at the same time."""
+def _checked_late(call: partial[Any], arriving: _Arriving, on_host: dict[str, np.ndarray]) -> Any:
+    """Make a call whose large arrays are tested for NaN behind its run, which leaves them as is."""
     if not all(is_finite(a) for a in on_host.values() if a.size <= LEAST_ELEMENTS):
         LateTest(on_host).require_finite()
     test = LateTest({

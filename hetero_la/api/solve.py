@@ -107,9 +107,10 @@ def _system_work(arguments: dict[str, Any], m: int, n: int) -> Work | None:
     routine = _RUNS.get(structure) if known and partial and m == n else None
     if routine is None:
         return None
+    unread = arguments.get("precision", "full") == "full"
     if structure is not None:
-        return Work(routine, unread=True)
-    return Work(routine, holds=_is_general, known=(("assume_a", "gen"),), unread=True)
+        return Work(routine, unread=unread)
+    return Work(routine, holds=_is_general, known=(("assume_a", "gen"),), unread=unread)
 
 
 def _general_work(arguments: dict[str, Any], m: int, n: int) -> Work | None:

@@ -38,6 +38,7 @@ from hetero_la.tiles.arrays.transfer import (
     is_device_array,
     on_device_of,
     on_device_of_arrays,
+    require_cuda,
     to_host,
 )
 
@@ -122,6 +123,7 @@ def _are_on_current_gpu(args: tuple[Any, ...], ndims: list[int]) -> bool:
     """Return whether arguments are single matrices and vectors on the current GPU."""
     if not is_device_array(args[0]):
         return False
+    require_cuda()
     gpu = current_gpu()
     return all(
         is_device_array(value) and value.ndim <= ndim and value.device.id == gpu

@@ -21,9 +21,7 @@ _around = _Around()
 
 
 @contextlib.contextmanager
-def around_run(
-    before: Callable[[], object], behind: Callable[[], object] | None = None
-) -> Iterator[None]:
+def around_run(before: Callable[[], object], behind: Callable[[], object]) -> Iterator[None]:
     """Call a function before the first run of the block, and one once it is enqueued.
 
     Examples
@@ -36,22 +34,23 @@ def around_run(
     factor
     test
     """
+    outer = _around.before, _around.behind
     _around.before, _around.behind = before, behind
     try:
         yield
     finally:
-        _around.before = _around.behind = None
+        _around.before, _around.behind = outer
 
 
 def before_run() -> None:
     """Do what is to be done before the run that begins now."""
-    before, _around.before = _around.before, None
-    if before is not None:
-        before()
+    if _around.before is not None:
+        _around.before()
+        _around.before = None
 
 
 def behind_run() -> None:
     """Do what is to be done once the first run is enqueued."""
-    behind, _around.behind = _around.behind, None
-    if behind is not None:
-        behind()
+    if _around.behind is not None:
+        _around.behind()
+        _around.behind = None

@@ -136,7 +136,7 @@ def small_to_device(a: np.ndarray) -> Array:
 
 
 def small_to_device_later(a: np.ndarray) -> tuple[Array, Callable[[], object]]:
-    """Return an array of the current GPU, and what makes it a copy as of `small_to_device`."""
+    """Return an array of the current GPU, and what fills it as `small_to_device` does."""
     import cupy
 
     a = a if a.flags.forc else np.ascontiguousarray(a)

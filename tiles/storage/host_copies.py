@@ -34,7 +34,7 @@ class HostCopies:
         self._device, self._staging = device, Staging(device)
 
     def to_gpu_later(self, a: np.ndarray) -> tuple[Any, Callable[[], object]]:
-        """Return an array on the GPU, and what makes it a copy: a large one is one already."""
+        """Return an array on the GPU, and a function that fills it; a large one is filled."""
         if a.nbytes <= DRIVER_BYTES:
             return small_to_device_later(a)
         return self.to_gpu(a), lambda: None

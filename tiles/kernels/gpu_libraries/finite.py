@@ -84,7 +84,7 @@ def require_system_finite(a: Array, b: Array) -> None:
 
 
 class LateTest:
-    """A test of arrays behind work on them, which does not change them; on a GPU it is enqueued.
+    """A test for NaN and infinity that is made behind a run, which only reads the arrays.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class LateTest:
         self._found: dict[str, Array | bool] | None = None  # once it is enqueued
 
     def enqueue(self) -> None:
-        """Make the test, or enqueue it on the current stream."""
+        """Make the test, on a GPU by kernels on the current stream."""
         self._found = {
             name: _holds_not_finite_there(a) if is_device_array(a) else not is_finite(a)
             for name, a in self._arrays.items()
