@@ -203,34 +203,43 @@ def test_columns_in_turn_have_one_level(nb: int) -> None:
     assert solve_ratio(a, hetero_la.solve(a, b, **options), b) < 1
 
 
-def planned(source: Source, memory: str | None = None) -> hetero_la.Plan:
+def planned(
+    routine: str, source: Source, share: float | None = None, n: int = 16000, *,
+    mapped: bool = False, virtual: bool = False,
+) -> hetero_la.Plan:  # fmt: skip
+    """Plan a run on a GPU with memory for a share of the matrix, which is on the host."""
     here = {"host": platform.node(), "pid": os.getpid()}
-    gpu = (WorkerInfo("gpu0", "gpu", "inproc://0", device=0, **here),)
-    problem, options = Problem("lu", 30000, 30000, 0, np.dtype(float)), Options(memory=memory)
-    return make_plan(problem, options, gpu, Given(True, source))
+    gpu = (WorkerInfo("gpu0", "gpu", "inproc://0", device=0, virtual=virtual, **here),)
+    problem = Problem(routine, n, n, 0, np.dtype(float))
+    options = Options(memory=None if share is None else int(share * 8 * n * n))
+    return make_plan(problem, options, gpu, Given(True, source, mapped=mapped))
 
 
 def test_predictions_know_what_travels() -> None:
-    plain, streamed = planned("pinned"), planned("pinned", "2 GB")
-    assert_streamed(streamed, 2 * 10**9)
+    plain, streamed = planned("lu", "pinned"), planned("lu", "pinned", 1 / 4)
+    assert_streamed(streamed, 2 * 16000**2)
     assert streamed.predicted_seconds > plain.predicted_seconds
     assert streamed.simulate().bytes_host.sum() > 2 * plain.simulate().bytes_host.sum()
 
 
-def test_memory_is_pinned_for_gpus_if_it_is_no_file_s() -> None:
-    sources: list[Source] = ["pinned", "in place", "row-major", "file"]
-    pinned, in_place, copied, file = (planned(source, "2 GB") for source in sources)
-    assert [plan.pins for plan in (pinned, in_place, copied, file)] == [False, True, True, False]
-    for plan in (in_place, copied):  # the GPU copies all of it as it does pinned memory
-        assert plan.simulate().makespan == pinned.predicted_seconds
-        assert "to pin memory for that" in plan.explain()
+def test_memory_is_pinned_where_that_pays() -> None:
+    pinned, in_place = (planned("lu", source, 1 / 4) for source in ("pinned", "in place"))
+    copied = planned("lu", "row-major", 1 / 8)
+    mapped = planned("lu", "in place", 1 / 4, mapped=True)
+    assert [plan.pins for plan in (pinned, in_place, copied, mapped)] == [False, True, True, False]
+    # Once it is pinned, the GPU copies all of it as it does pinned memory.
+    assert in_place.simulate().makespan == pinned.predicted_seconds
     assert in_place.predicted_seconds - pinned.predicted_seconds == pytest.approx(
-        in_place.model.pinning.seconds(8 * 30000**2)
+        in_place.model.pinning.seconds(8 * 16000**2)
     )
+    assert "to pin memory for that" in in_place.explain()
     assert copied.pinning_seconds > 2 * in_place.pinning_seconds
-    assert file.simulate().makespan > pinned.predicted_seconds
-    assert "pin" not in str(file.explain())
-    assert not planned("in place").pins
+    assert mapped.predicted_seconds > in_place.predicted_seconds  # by the host's threads
+    assert mapped.predicted_seconds > mapped.simulate().bytes_host.sum() / 30e9
+    assert "pin memory" not in mapped.explain()
+    assert not planned("lu", "in place").pins
+    assert not planned("cholesky", "row-major", 0.9).pins  # little travels more than once
+    assert not planned("lu", "in place", 1 / 4, virtual=True).pins
 
 
 @pytest.mark.parametrize(

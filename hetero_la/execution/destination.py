@@ -44,8 +44,6 @@ class Destination:
     @property
     def source(self) -> Source:
         """How the workers find the columns of the matrix."""
-        if self.in_place and self.mapped:
-            return "file"
         pinned = self.in_place and is_pinned(self.matrix)
         return "pinned" if pinned else source_of(self.matrix, self.in_place)
 

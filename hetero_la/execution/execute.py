@@ -88,7 +88,7 @@ def execute(
     fresh = gpus and plan.host_arrays and not in_place and not over_processes(plan.workers)
     target = destination.allocate()
     storage = ArrayStorage(a, target, b, destination.absent, fresh=fresh)
-    with overwriting(a if in_place else None, plan.title), _pinned(plan, a, target):
+    with overwriting(a if in_place else None, plan.title), _pinned(plan, a, b, target):
         plan, outcome = _run(plan, job, storage, client, destination.gpu)
     timing = Timing.of(time.perf_counter() - began, plan, outcome)
     copies = destination.residency is Residency.BOTH
@@ -121,13 +121,12 @@ def _choose(
     return choose(routine, wanted, client, options, may_stream=True)
 
 
-def _pinned(plan: Plan, a: Any, target: Any) -> contextlib.AbstractContextManager[None]:
-    """Pin the memory of the matrix and the result if that pays, but never a file's."""
+def _pinned(plan: Plan, a: Any, b: Any, target: Any) -> contextlib.AbstractContextManager[None]:
+    """Pin the memory of the matrix, of what is beside it and of the result, if that is planned."""
     if not plan.pins:
         return contextlib.nullcontext()
-    if target is a:
-        return pinned([a])
-    return pinned([] if mapped_file(a) is not None else [a], fresh=[target])
+    given = [x for x in (a, b) if x is not None]
+    return pinned(given, fresh=[] if target is a else [target])
 
 
 def _run(

@@ -149,7 +149,7 @@ class _Asked:
         require_room(self.routine, a.shape, a.dtype, place, needed, self.caller.memory)
         on_host = where is None and client is not None
         how = _bounded(options, workers) if self.may_stream and on_host else options
-        given = Given(on_host, goes.source, where)
+        given = Given(on_host, goes.source, where, mapped=goes.mapped)
         memory = {worker.name: worker.memory for worker in workers}
 
         def attempt(checked: bool) -> Planned:

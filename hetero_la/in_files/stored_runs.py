@@ -67,8 +67,7 @@ class StoredRun:
         def planned(info: WorkerInfo, device: Device, free: int) -> StoredRun:
             bound = options.get("memory") or max(int(_PART * free), 1)
             how = Options.choose({**options, "memory": bound})
-            on_gpu = info.kind == "gpu"
-            given = Given(on_gpu, "file" if on_gpu else "row-major")
+            given = Given(info.kind == "gpu", mapped=True)
             return cls(make_plan(problem, how, (info,), given), device)
 
         ways = (partial(planned, *device) for device in devices)

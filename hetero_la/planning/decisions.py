@@ -78,6 +78,7 @@ class Decisions:
     host_arrays: bool
     source: Source
     checked: bool
+    mapped: bool
 
     def __repr__(self) -> str:
         tiles = f"nb = {self.layout.nb_text}"

@@ -14,7 +14,7 @@ class Given(NamedTuple):
     ----------
     on_host : bool
         Whether it is in host memory.
-    source : {"row-major", "column-major", "in place", "pinned", "file"}
+    source : {"row-major", "column-major", "in place", "pinned"}
         Its memory order there.
     home : int or None
         The GPU that has it.
@@ -22,6 +22,8 @@ class Given(NamedTuple):
         How many adjacent tile columns have one owner, since its blocks are that wide.
     blocks : int
         Number of its blocks if it is a Dask array.
+    mapped : bool
+        Whether it is in a file, whose pages may be more than memory has room for.
     """
 
     on_host: bool = False
@@ -29,3 +31,4 @@ class Given(NamedTuple):
     home: int | None = None
     together: int = 1
     blocks: int = 0
+    mapped: bool = False

@@ -26,7 +26,7 @@ from hetero_la.planning.routes import (
 from hetero_la.planning.teams import sharing_memory
 from hetero_la.scheduler.graph.analysis import average_parallelism, critical_path, total_work
 from hetero_la.scheduler.graph.task_graph import Granularity
-from hetero_la.scheduler.machine.model import NOMINAL_LINKS, window_steps
+from hetero_la.scheduler.machine.model import NOMINAL_LINKS, Source, window_steps
 from hetero_la.scheduler.placement.column_groups import ColumnGroups
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.workers import Transport, over_processes
@@ -83,11 +83,13 @@ class Plan(Decisions):
     host_arrays : bool
         Whether the matrix is on the host while GPUs own its columns, so that columns are
         copied there and back.
-    source : {"row-major", "column-major", "in place", "pinned", "file"}
+    source : {"row-major", "column-major", "in place", "pinned"}
         Memory order of the matrix in the user's array.
     checked : bool
         Whether the run also does what follows: of a solve, the condition and refinement; of LU, the
         diagonal of U.
+    mapped : bool
+        Whether the matrix is in a file, whose pages are not pinned.
     groups : ColumnGroups or None
         Groups of columns that are in memory one after the other; None if all are in memory.
 
@@ -220,11 +222,13 @@ class Plan(Decisions):
         run = self._simulated(windows)
         return replace(run, peak_bytes=np.array(self.bytes_needed(), np.int64))
 
-    def _simulated(self, windows: Sequence[Sequence[int]]) -> Simulation:
+    def _simulated(
+        self, windows: Sequence[Sequence[int]], source: Source | None = None
+    ) -> Simulation:
+        source = source or ("pinned" if self.pins else self.source)
         return simulate(
             self.programs, self.traffic, self.graph, self.model, self.dtype,
-            host_arrays=self.host_arrays, source="pinned" if self.pins else self.source,
-            windows=windows,
+            host_arrays=self.host_arrays, source=source, windows=windows,
             absent=self.layout.nt if self.checked else 0,
         )  # fmt: skip
 
@@ -233,23 +237,32 @@ class Plan(Decisions):
         """Predicted time, in seconds, from the first task until all is stored, and of pinning."""
         return self.simulate().makespan + self.pinning_seconds
 
-    @property
+    @functools.cached_property
     def pins(self) -> bool:
-        """Whether the user's memory is pinned for the run: GPUs copy its columns several times."""
-        elsewhere = self.source not in ("pinned", "file")
-        return self.groups is not None and self.host_arrays and elsewhere
+        """Whether the user's memory is pinned for the run: its columns travel often enough."""
+        gpus = [self.workers[owner].has_gpu for owner in self.owners]
+        if self.groups is None or self.mapped or self.source == "pinned":
+            return False
+        if not self.host_arrays or not all(gpus):
+            return False
+        run = self._simulated((), "pinned")
+        copied = float(run.bytes_host.sum()) / len(gpus)  # else, by the host's threads
+        threads = self.model.host_seconds(copied, self.owners[0], source=self.source, streamed=True)
+        return run.makespan + self._seconds_to_pin < max(run.makespan, threads)
 
     @property
     def pinning_seconds(self) -> float:
-        """Predicted time to pin the memory of the matrix, and of the result if that is new."""
-        if not self.pins:
-            return 0.0
-        (m, n), model = (self.layout.m, self.layout.n), self.model
-        given, made = (m * columns * self.dtype.itemsize for columns in (n, self.layout.width))
-        seconds = model.pinning.seconds(given)
-        if self.source != "in place":
-            seconds += model.pinning.seconds(made) + model.new_link.seconds(made)
-        return seconds
+        """Predicted time to pin memory; 0 for runs that do not."""
+        return self._seconds_to_pin if self.pins else 0.0
+
+    @property
+    def _seconds_to_pin(self) -> float:
+        """Time to pin the matrix and what is beside it, and the result if that is new."""
+        (m, n, width), model = (self.layout.m, self.layout.n, self.layout.width), self.model
+        if self.source == "in place":
+            return model.pinning.seconds(m * n * self.dtype.itemsize)
+        made = m * width * self.dtype.itemsize
+        return 2 * model.pinning.seconds(made) + model.new_link.seconds(made)
 
     @functools.cached_property
     def estimated_seconds(self) -> float:

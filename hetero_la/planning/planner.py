@@ -175,7 +175,8 @@ def _cached_plan(
     if options.order == "left":
         require_one_worker(team.workers)
     decided = Decisions(
-        problem.routine, layout, dtype, options, *team, depth, travels, given.source, checked
+        problem.routine, layout, dtype, options, *team, depth, travels, given.source, checked,
+        given.mapped,
     )  # fmt: skip
     if given.blocks and over_processes(team.workers):
         made, entries = -(-layout.nt // together), layout.m * layout.width
@@ -273,7 +274,7 @@ def resume(plan: Plan, workers: tuple[WorkerInfo, ...], step: int) -> Plan:
     if options.panel not in {worker.kind for worker in workers}:
         # The worker that was to factor panels may be the lost one.
         options = replace(options, panel=PanelDevice.AUTO)
-    given = Given(plan.host_arrays, plan.source)
+    given = Given(plan.host_arrays, plan.source, mapped=plan.mapped)
     roles = assign_roles(workers, options, given.on_host)
     team = choose_team(
         ROUTINES[plan.routine], lambda owners: plan.layout, plan.dtype, options, roles, given

@@ -91,7 +91,7 @@ def _plan(found: Forecast) -> Plan:
     options = Options(nb=found.layout.nb, lookahead=found.lookahead)
     decided = Decisions(
         found.routine, found.layout, found.dtype, options, workers, None, model,
-        (1.0,) * found.gpus, found.lookahead, False, "in place", False,
+        (1.0,) * found.gpus, found.lookahead, False, "in place", False, False,
     )  # fmt: skip
     return assemble(decided)
 

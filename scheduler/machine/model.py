@@ -68,10 +68,11 @@ def link_name(first: WorkerInfo, second: WorkerInfo) -> str:
 
 
 #: Memory order of the user's array; "in place": the result overwrites it; "pinned": it does, in
-#: pinned memory, where a GPU itself copies from and to; "file": it does, in a file.
-Source = Literal["row-major", "column-major", "in place", "pinned", "file"]
-#: Those whose result takes the place of the matrix.
-_IN_PLACE = ("in place", "pinned", "file")
+#: pinned memory, where a GPU itself copies from and to.
+Source = Literal["row-major", "column-major", "in place", "pinned"]
+
+
+_WAYS = 2  # of copies that a streamed run makes at once: to GPUs and back
 
 
 class DaskCosts(NamedTuple):
@@ -225,15 +226,19 @@ class MachineModel:
             Index of the worker.
         store : bool, optional
             Whether they go to the user's array; a CPU worker that works there stores nothing.
-        source : {"row-major", "column-major", "in place", "pinned", "file"}, optional
+        source : {"row-major", "column-major", "in place", "pinned"}, optional
             Memory order of the user's array, or where it is.
         streamed : bool, optional
-            Whether a CPU worker, too, has memory of its own for some of the columns.
+            Whether the worker has memory for some of the columns only.  Pageable memory is then
+            read and written at once, and by all GPUs, at one rate of the host.
         """
         device = self.devices[worker]
         if device.kind == "gpu":
-            return self._host_link(store, source).seconds(nbytes)
-        if device.by_reference and not streamed and (store or source in _IN_PLACE):
+            link = self._host_link(store, source)
+            if streamed and source != "pinned":
+                nbytes *= _WAYS * sum(device.kind == "gpu" for device in self.devices)
+            return link.seconds(nbytes)
+        if device.by_reference and not streamed and (store or source in ("in place", "pinned")):
             return 0.0
         if store:
             return nbytes / device.bandwidth
@@ -246,7 +251,7 @@ class MachineModel:
             return self.host_link
         if not store:
             return self.load_link
-        return self.store_link if source in _IN_PLACE else self.new_link
+        return self.store_link if source == "in place" else self.new_link
 
     def transfer_seconds(
         self, nbytes: float, source: int, target: int, *, private: bool = False, receivers: int = 1

@@ -102,7 +102,7 @@ class SimulationState:
         for w, program in enumerate(self.programs):
             device, own = self.model.devices[w], OwnColumns(program.columns, layout)
             staged = device.kind == "gpu" and loads and source != "pinned"
-            beside = _untouched(graph) if staged and source not in ("in place", "file") else {}
+            beside = _untouched(graph) if staged and source != "in place" else {}
             for index, i in enumerate(program.instructions, self.first[w]):
                 match i:
                     case CallKernel():

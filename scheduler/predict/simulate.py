@@ -105,7 +105,7 @@ def simulate(
         Element type.
     host_arrays : bool, optional
         Whether the loads and stores of GPUs cost time; otherwise their data are in place.
-    source : {"row-major", "column-major", "in place", "pinned", "file"}, optional
+    source : {"row-major", "column-major", "in place", "pinned"}, optional
         Memory order of the array from which CPUs load the matrix.
     absent : int, optional
         Leading tile columns that stay with the workers, which do not store them.

@@ -265,6 +265,7 @@ def test_columns_arrive_before_the_last_step(rate):
         True,
         "in place",
         False,
+        False,
     )
     arrival = arrival_steps(decided)
     steps = [arrival(column) for column in range(layout.nt + layout.rt)]

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from hetero_la.tiles.arrays.errors import DeviceUnavailableError
-from hetero_la.tiles.arrays.forks import in_forked_child
+from hetero_la.tiles.arrays.forks import ProcessLock, in_forked_child
 
 Array = Any
 F = TypeVar("F", bound=Callable[..., Any])
@@ -181,7 +181,9 @@ def is_pinned(a: Any) -> bool:
         return False
     from cupy.cuda import runtime
 
-    return bool(runtime.pointerGetAttributes(a.ctypes.data).type == runtime.memoryTypeHost)
+    first, last = byte_bounds(a)
+    ends = (runtime.pointerGetAttributes(end).type for end in (first, max(last - 1, first)))
+    return all(kind == runtime.memoryTypeHost for kind in ends)
 
 
 def gpu_count() -> int:
@@ -219,17 +221,40 @@ def pinned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     return np.frombuffer(memory, dtype, count).reshape(shape, order="F")
 
 
+#: First and last address of memory that `pin` has pinned -> how often.
+_pinned: dict[tuple[int, int], int] = {}
+_pinning = ProcessLock()
+in_forked_child(_pinned.clear)
+
+
 def pin(a: np.ndarray) -> Callable[[], None]:
-    """Pin the memory of a host array for all GPUs, if that can be; return what lets it go."""
+    """Pin the memory of a host array for all GPUs, if that can be; return what unpins it."""
     from cupy.cuda import runtime
 
-    first, last = byte_bounds(a)
-    if last - first <= _SPARSE * a.nbytes:
-        # There may be a limit; or the memory, or a part of it, is pinned already.
-        with contextlib.suppress(runtime.CUDARuntimeError):
-            runtime.hostRegister(first, last - first, _PORTABLE)
-            return partial(runtime.hostUnregister, first)
-    return lambda: None
+    place = first, last = byte_bounds(a)
+    if last - first > _SPARSE * a.nbytes:
+        return lambda: None
+    with _pinning:
+        if place not in _pinned:
+            try:  # there may be a limit; or other owners have pinned a part of it
+                runtime.hostRegister(first, last - first, _PORTABLE)
+            except runtime.CUDARuntimeError:
+                return lambda: None
+        _pinned[place] = _pinned.get(place, 0) + 1
+    return partial(_unpin, place)
+
+
+def _unpin(place: tuple[int, int]) -> None:
+    """Unpin memory, unless another run goes on with it."""
+    from cupy.cuda import runtime
+
+    with _pinning:
+        _pinned[place] -= 1
+        if not _pinned[place]:
+            del _pinned[place]
+            # After an error of CUDA it fails, too, and that error is the one to tell.
+            with contextlib.suppress(runtime.CUDARuntimeError):
+                runtime.hostUnregister(place[0])
 
 
 def enqueue_copy(target: Array, source: Array, stream: int) -> None:

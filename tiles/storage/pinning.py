@@ -2,7 +2,8 @@
 
 A GPU copies from and to pinned memory by itself, at the rate of its link.  Other memory takes the
 host's cores, at a rate that all GPUs and both directions share.  To pin pages, and let them go,
-takes about twice as long as such a copy: that pays where a matrix travels several times.
+takes about twice as long as such a copy: that pays where a matrix travels several times, and is
+planned (`Plan.pins`).  Where the system refuses, threads copy.
 """
 
 from __future__ import annotations
