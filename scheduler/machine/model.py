@@ -72,7 +72,9 @@ def link_name(first: WorkerInfo, second: WorkerInfo) -> str:
 Source = Literal["row-major", "column-major", "in place", "pinned"]
 
 
-_WAYS = 2  # of copies that a streamed run makes at once: to GPUs and back
+#: How many times as long a copy of a streamed run takes by the host's threads, on an H200's host:
+#: others go the other way at once, and the thread that enqueues waits for it.
+_BOTH_WAYS = 2.5
 
 
 class DaskCosts(NamedTuple):
@@ -236,7 +238,7 @@ class MachineModel:
         if device.kind == "gpu":
             link = self._host_link(store, source)
             if streamed and source != "pinned":
-                nbytes *= _WAYS * sum(device.kind == "gpu" for device in self.devices)
+                nbytes *= _BOTH_WAYS * sum(device.kind == "gpu" for device in self.devices)
             return link.seconds(nbytes)
         if device.by_reference and not streamed and (store or source in ("in place", "pinned")):
             return 0.0
