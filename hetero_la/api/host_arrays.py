@@ -196,6 +196,7 @@ def _checked_late(call: partial[Any], arriving: _Arriving, on_host: dict[str, np
         try:
             found = call(**arriving.arrays, **kept, check_finite=False)
         except LinAlgError:
+            arriving.complete()
             test.require_finite()
             raise
     test.require_finite()

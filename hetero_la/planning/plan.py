@@ -239,16 +239,17 @@ class Plan(Decisions):
 
     @functools.cached_property
     def pins(self) -> bool:
-        """Whether the user's memory is pinned for the run: its columns travel often enough."""
+        """Whether the user's memory is pinned for the run, as its columns travel often enough."""
         gpus = [self.workers[owner].has_gpu for owner in self.owners]
-        if self.groups is None or self.mapped or self.source == "pinned":
+        if self.groups is None or not self.host_arrays or not all(gpus):
             return False
-        if not self.host_arrays or not all(gpus):
+        if self.mapped or self.source == "pinned":
             return False
         run = self._simulated((), "pinned")
-        copied = float(run.bytes_host.sum()) / len(gpus)  # else, by the host's threads
-        threads = self.model.host_seconds(copied, self.owners[0], source=self.source, streamed=True)
-        return run.makespan + self._seconds_to_pin < max(run.makespan, threads)
+        # Else the host's threads copy, and each GPU has its share of their time.
+        share = float(run.bytes_host.sum()) / len(gpus)
+        copies = self.model.host_seconds(share, self.owners[0], source=self.source, streamed=True)
+        return run.makespan + self._seconds_to_pin < max(run.makespan, copies)
 
     @property
     def pinning_seconds(self) -> float:
