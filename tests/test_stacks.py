@@ -16,6 +16,7 @@ from scipy.linalg import LinAlgWarning
 import hetero_la
 from hetero_la import det, inv, lu, lu_factor, lu_solve, slogdet, solve
 from hetero_la.api.stacks import over_stacks
+from hetero_la.execution.execute import execute
 from hetero_la.numerics.band_matrices import FEW
 from hetero_la.testing.residuals import RATIO_LIMIT, lstsq_ratio
 from tests.support import DTYPES, covering, host, random
@@ -321,6 +322,48 @@ def test_batched_qr_on_a_gpu(shape: tuple[int, int], mode: Any, dtype: str) -> N
     same(packed, np.stack([one[0][0] for one in raw]))
     same(tau, np.stack([one[0][1] for one in raw]))
     same(r, np.stack([one[1] for one in raw]))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("columns", [None, 1, 3])
+@pytest.mark.parametrize("shape", [(1, 1), (7, 7), (40, 20), (20, 40)])
+def test_least_squares_of_full_rank(
+    shape: tuple[int, int], columns: int | None, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[str] = []
+
+    def counted(routine: str, *args: Any, **kwargs: Any) -> Any:
+        runs.append(routine)
+        return execute(routine, *args, **kwargs)
+
+    monkeypatch.setattr("hetero_la.api.lstsq.execute", counted)
+    a, b = stack((2, 3), *shape, dtype), stack((2, 3), shape[0], columns or 1, dtype, seed=1)
+    b = b if columns else b[0, 0, :, 0]
+    found = hetero_la.lstsq(a, b, lapack_driver="gels")
+    assert bool(runs) is (shape[0] < shape[1])  # one after the other
+    assert found[3] is None
+    for index in np.ndindex(2, 3):
+        one = hetero_la.lstsq(a[index], b[index] if columns else b, lapack_driver="gels")
+        for part, expected in zip(found[:3], one[:3], strict=True):
+            same(np.asarray(part[index]), np.asarray(expected))
+
+
+def test_least_squares_of_a_stack_without_full_rank() -> None:
+    a, b = stack((5,), 9, 6), stack((5,), 9, 2, seed=1)
+    a[2, :, 4] = a[2, :, 1] + 1e-17
+    with pytest.warns(LinAlgWarning, match="rank-deficient matrix"):
+        rank = hetero_la.lstsq(a, b, lapack_driver="gels")[2]
+    assert rank.tolist() == [6, 6, 5, 6, 6]
+    a[3, :, 0] = 0
+    with (
+        pytest.raises(LinAlgError, match="exactly zero") as error,
+        pytest.warns(LinAlgWarning),
+    ):
+        hetero_la.lstsq(a, b, lapack_driver="gels")
+    assert error.value.__notes__ == ["This concerns matrix (3,) of a stack of shape (5,)."]
+    a[3] = np.nan
+    with pytest.raises(ValueError, match="must not contain infs or NaNs"):
+        hetero_la.lstsq(a[3:], b[3:], lapack_driver="gels")
 
 
 @pytest.mark.gpu

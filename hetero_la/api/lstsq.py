@@ -22,7 +22,13 @@ from hetero_la.execution.destination import source_of
 from hetero_la.execution.execute import execute
 from hetero_la.execution.one_call import takes_one_call
 from hetero_la.execution.report import MixedOutcome, Report, UnplannedReport
-from hetero_la.execution.stack_runs import for_parts, solve_stack_on_gpu, threads_for
+from hetero_la.execution.stack_runs import (
+    Stack,
+    for_parts,
+    run_for_each,
+    solve_stack_on_gpu,
+    threads_for,
+)
 from hetero_la.mixed.fallback import first_mixed
 from hetero_la.mixed.least_squares import lstsq_mixed
 from hetero_la.mixed.precision import is_mixed, require_lower
@@ -65,7 +71,7 @@ def _lstsq_stack(
     check_finite: bool = True, lapack_driver: Driver = None, precision: Precision = "full",
     **how: Any,
 ) -> Any:  # fmt: skip
-    """Compute `lstsq` of a stack, on the host by LAPACK's default driver."""
+    """Compute `lstsq` of a stack, on the host by LAPACK's default driver, or by QR alone."""
     if is_mixed(precision):
         return None
     driver = require_driver(lapack_driver)
@@ -75,9 +81,11 @@ def _lstsq_stack(
     a, b = systems
     if is_device_array(a):
         return _lstsq_on_gpu(a, b, as_cond(cond, a.dtype), driver, **how)
-    if driver != "gelsd" or not _needs_no_run(a[0], **how) or not is_finite(a):
+    if driver not in ("gelsd", "gels") or not is_finite(a):
         return None
-    return _lstsq_each(a, b, cond)
+    if driver == "gels":
+        return _lstsq_by_qr_each(a, b, as_cond(cond, a.dtype), **how)
+    return _lstsq_each(a, b, cond) if _needs_no_run(a[0], **how) else None
 
 
 def _lstsq_on_gpu(a: Any, b: Any, cond: float, driver: str, **how: Any) -> Any:
@@ -96,6 +104,27 @@ def _lstsq_on_gpu(a: Any, b: Any, cond: float, driver: str, **how: Any) -> Any:
     residues = residues[:, 0] if b.ndim == 2 and m > n else residues
     values = None if driver == "gels" else s.astype(a.real.dtype)
     return unless(doubts, (x.reshape(count, n, *b.shape[2:]), residues, xp.full(count, k), values))
+
+
+def _lstsq_by_qr_each(a: np.ndarray, b: np.ndarray, cond: float, **how: Any) -> Any:
+    """Solve with each tall matrix of a stack by QR; those that may lack full rank are uncertain."""
+    (count, m, n), rhs = a.shape, b.reshape(*b.shape[:2], -1)
+    if m < n or not rhs.size:
+        return None
+
+    def solved(part: Stack, place: slice) -> tuple[Any, ...]:
+        squares = _squares(part.beside[:, n:].swapaxes(0, 1))
+        rconds = [reciprocal_condition_upper(factor[:n]) for factor in part.factors]
+        return part.beside[:, :n].copy(), squares, np.array(rconds)  # the part is used again
+
+    done = run_for_each("lstsq", a, rhs, then=solved, keep=False, **how)
+    if done is None:
+        return None
+    x, squares, rconds = done.found
+    doubts = ~(rconds > cond) | needs_scaling(a) | needs_scaling(rhs)
+    residues = squares.astype(residues_dtype(a))[:, : rhs.shape[2] if m > n else 0]
+    residues = residues[:, 0] if b.ndim == 2 and m > n else residues
+    return unless(doubts, (x.reshape(count, n, *b.shape[2:]), residues, np.full(count, n), None))
 
 
 def _lstsq_each(a: np.ndarray, b: np.ndarray, cond: Any) -> Any:
