@@ -74,6 +74,10 @@ def lower(a: Any) -> Any:
     return array_module(a).tril(a)
 
 
+def parts(found: Any) -> tuple[Any, ...]:
+    return found if isinstance(found, tuple) else (found,)
+
+
 def by_columns(a: Any) -> Any:
     return a.copy(order="F")
 
@@ -134,9 +138,7 @@ def test_results_are_those_of_the_host(
     monkeypatch.setattr(host_arrays, "gpu_for", lambda asked: None)
     expected = EVERY_CALL[call](a, b)
     assert type(found) is type(expected)
-    if not isinstance(found, tuple):
-        found, expected = (found,), (expected,)
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(parts(found), parts(expected), strict=True):
         assert_close(one, other)
 
 
@@ -465,9 +467,7 @@ def test_a_matrix_is_copied_before_it_is_read(
         monkeypatch.setattr(execute, "takes_one_call", lambda *args, **kwargs: False)
     found = EVERY_CALL[call](a, b)
     assert filled
-    if not isinstance(found, tuple):
-        found, expected = (found,), (expected,)
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(parts(found), parts(expected), strict=True):
         assert_close(one, other, limit=CLOSE[dtype])
 
 
@@ -498,9 +498,7 @@ def test_small_arrays_of_a_gpu(
     monkeypatch.setattr(host_arrays, "host_pays", lambda problem, gpu: False)
     expected = CALLS[call](a, b)
     assert type(found) is type(expected)
-    if not isinstance(found, tuple):
-        found, expected = (found,), (expected,)
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(parts(found), parts(expected), strict=True):
         assert type(one) is type(other), (type(one), type(other))
         assert_close(to_host(one), to_host(other), limit=CLOSE[dtype])  # det is always double
 

@@ -101,9 +101,14 @@ def _lstsq_on_gpu(a: Any, b: Any, cond: float, driver: str, **how: Any) -> Any:
     bound = k * cond * largest if driver == "gels" else threshold(largest, cond, driver, a.dtype)
     doubts = ~(least > bound) | (info != 0) | needs_scaling(a) | needs_scaling(rhs)
     residues = squares.astype(a.dtype) if m > n else xp.empty((count, 0), a.dtype)
-    residues = residues[:, 0] if b.ndim == 2 and m > n else residues
     values = None if driver == "gels" else s.astype(a.real.dtype)
-    return unless(doubts, (x.reshape(count, n, *b.shape[2:]), residues, xp.full(count, k), values))
+    return _unless(doubts, b, x, residues, xp.full(count, k), values)
+
+
+def _unless(doubts: Any, b: Any, x: Any, residues: Any, rank: Any, s: Any) -> Any:
+    """Return the results of a stack, in the shapes for `b`, unless some matrices are uncertain."""
+    residues = residues[:, 0] if b.ndim == 2 and residues.shape[1] else residues
+    return unless(doubts, (x.reshape(*x.shape[:2], *b.shape[2:]), residues, rank, s))
 
 
 def _lstsq_by_qr_each(a: np.ndarray, b: np.ndarray, cond: float, **how: Any) -> Any:
@@ -123,8 +128,7 @@ def _lstsq_by_qr_each(a: np.ndarray, b: np.ndarray, cond: float, **how: Any) -> 
     x, squares, rconds = done.found
     doubts = ~(rconds > cond) | needs_scaling(a) | needs_scaling(rhs)
     residues = squares.astype(residues_dtype(a))[:, : rhs.shape[2] if m > n else 0]
-    residues = residues[:, 0] if b.ndim == 2 and m > n else residues
-    return unless(doubts, (x.reshape(count, n, *b.shape[2:]), residues, np.full(count, n), None))
+    return _unless(doubts, b, x, residues, np.full(count, n), None)
 
 
 def _lstsq_each(a: np.ndarray, b: np.ndarray, cond: Any) -> Any:
@@ -149,8 +153,7 @@ def _lstsq_each(a: np.ndarray, b: np.ndarray, cond: Any) -> Any:
     # Singular values and vectors take some times as long as a QR factorization.
     problem = Problem("qr", 2 * max(m, n), 2 * k, 0, a.dtype)
     for_parts(run, count, threads_for(count, problem), a[0].nbytes)
-    residues = squares[:, 0] if b.ndim == 2 and m > n else squares
-    return unless(doubts, (x.reshape(count, n, *b.shape[2:]), residues, rank, s))
+    return _unless(doubts, b, x, squares, rank, s)
 
 
 @overload

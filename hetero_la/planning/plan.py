@@ -222,10 +222,17 @@ class Plan(Decisions):
         run = self._simulated(windows)
         return replace(run, peak_bytes=np.array(self.bytes_needed(), np.int64))
 
-    def _simulated(
-        self, windows: Sequence[Sequence[int]], source: Source | None = None
-    ) -> Simulation:
-        source = source or ("pinned" if self.pins else self.source)
+    def _simulated(self, windows: Sequence[Sequence[int]]) -> Simulation:
+        if not self.pins:
+            return self._simulated_from(self.source, windows)
+        return self._simulated_from("pinned", windows) if windows else self._pinned_run
+
+    @functools.cached_property
+    def _pinned_run(self) -> Simulation:
+        """The run in plain threads if the user's memory is pinned."""
+        return self._simulated_from("pinned", ())
+
+    def _simulated_from(self, source: Source, windows: Sequence[Sequence[int]]) -> Simulation:
         return simulate(
             self.programs, self.traffic, self.graph, self.model, self.dtype,
             host_arrays=self.host_arrays, source=source, windows=windows,
@@ -245,7 +252,7 @@ class Plan(Decisions):
             return False
         if self.mapped or self.source == "pinned":
             return False
-        run = self._simulated((), "pinned")
+        run = self._pinned_run
         # Else the host's threads copy, and each GPU has its share of their time.
         share = float(run.bytes_host.sum()) / len(gpus)
         copies = self.model.host_seconds(share, self.owners[0], source=self.source, streamed=True)

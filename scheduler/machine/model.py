@@ -238,7 +238,7 @@ class MachineModel:
         if device.kind == "gpu":
             link = self._host_link(store, source)
             if streamed and source != "pinned":
-                nbytes *= _BOTH_WAYS * sum(device.kind == "gpu" for device in self.devices)
+                nbytes *= _BOTH_WAYS * sum(other.kind == "gpu" for other in self.devices)
             return link.seconds(nbytes)
         if device.by_reference and not streamed and (store or source in ("in place", "pinned")):
             return 0.0

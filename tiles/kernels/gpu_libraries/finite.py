@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ def require_system_finite(a: Array, b: Array) -> None:
         require_finite(a, "a")
         require_finite(b, "b")
         return
-    _require_none({name: _holds_not_finite_there(of) for name, of in (("a", a), ("b", b))})
+    LateTest({"a": a, "b": b}).require_finite()
 
 
 class LateTest:
@@ -94,20 +95,20 @@ class LateTest:
 
     def __init__(self, arrays: dict[str, Array]) -> None:
         self._arrays = arrays
-        self._found: dict[str, Array | bool] | None = None  # once it is enqueued
 
-    def enqueue(self) -> None:
-        """Make the test, on a GPU by kernels on the current stream."""
-        self._found = {
+    @functools.cached_property
+    def _found(self) -> dict[str, Array | bool]:
+        return {
             name: _holds_not_finite_there(a) if is_device_array(a) else not is_finite(a)
             for name, a in self._arrays.items()
         }
 
+    def enqueue(self) -> None:
+        """Make the test, on a GPU by kernels on the current stream."""
+        _ = self._found
+
     def require_finite(self) -> None:
         """Raise ValueError if an array holds a NaN or an infinity."""
-        if self._found is None:
-            self.enqueue()
-        assert self._found is not None
         _require_none(self._found)
 
 
