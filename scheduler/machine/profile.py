@@ -101,8 +101,9 @@ class Profile:
     links : dict of str to LinkModel
         ``"host_to_gpu"``, ``"gpu_to_host"`` (pinned memory), ``"pageable_to_gpu"``,
         ``"gpu_to_pageable"``, ``"gpu_to_new"`` (memory that nobody has written to),
-        ``"pinning"`` (of pageable memory, and letting it go), ``"gpu_to_gpu"``, and those of
-        `NOMINAL_LINKS` between processes, as far as they were measured.
+        ``"pinning"``, ``"pinning_new"`` (of pageable memory, and letting it go),
+        ``"gpu_to_gpu"``, and those of `NOMINAL_LINKS` between processes, as far as they were
+        measured.
     dask, cluster_dask : DaskCosts
         Dask's overhead in a process, and on the cluster of other processes that was measured.
     tunings : tuple of Tuning

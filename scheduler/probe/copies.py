@@ -25,8 +25,8 @@ _SHORT = 64
 _FAST = 2e10
 #: Elements of the transfers to which a link is fitted.
 _TRANSFERS = (2**7, 2**12, 2**16, 2**19, 2**22)
-#: The same, of those by pinned buffers, of which the first few take longer.
-_STAGED = (2**12, 2**20, 2**24)
+#: The same, of those by threads: the largest first, as it makes the pinned buffers of all.
+_STAGED = (2**26, 2**20, 2**12)
 #: Bytes of the messages to which a link between two processes is fitted, and how often each goes.
 _MESSAGES, _TIMES = (2**13, 2**17, 2**20, 2**23, 2**26), 7
 #: Returns the seconds in which so many bytes get from the first worker to the second.
@@ -80,8 +80,8 @@ def measure_copies(probes: Sequence[Probe]) -> dict[str, float]:
 def measure_links(probe: Probe) -> dict[str, LinkModel]:
     """Return the links between the host and a GPU, each way, for pinned and for pageable memory.
 
-    Copies from and to pageable memory are those of a run, by threads and pinned buffers; to pin it
-    is one more.
+    Copies from and to pageable memory are those of a run, by threads and pinned buffers; to pin it,
+    or new memory, is measured like them.
     """
     copies = Staging(probe.device)
 
@@ -96,6 +96,10 @@ def measure_links(probe: Probe) -> dict[str, LinkModel]:
         with pinned([source]):
             pass
 
+    def pin_anew(target: Array, source: np.ndarray) -> None:
+        with pinned([], fresh=[np.empty(source.shape, source.dtype, order="F")]):
+            pass
+
     with probe.device.activate():
         locked = host_pairs(probe, _TRANSFERS)
         pageable = host_pairs(probe, _STAGED, functools.partial(np.empty, order="F"))
@@ -106,6 +110,7 @@ def measure_links(probe: Probe) -> dict[str, LinkModel]:
             "gpu_to_pageable": link(probe, _back(pageable), store),
             "gpu_to_new": link(probe, _back(pageable), store_anew),
             "pinning": link(probe, pageable, pin),
+            "pinning_new": link(probe, pageable, pin_anew),
         }
 
 

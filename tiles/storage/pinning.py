@@ -40,12 +40,13 @@ def pinned(arrays: Sequence[np.ndarray], fresh: Sequence[np.ndarray] = ()) -> It
 
 
 def _touch(a: np.ndarray) -> None:
-    """Write to each page of a column-major array, by several threads.
+    """Write to each page of a contiguous array, by several threads.
 
     The driver, which takes one, would need several times as long to pin new pages.
     """
-    wide = max(_PART // max(a.strides[1], 1), 1)
-    parts = [a[:, j : j + wide] for j in range(0, a.shape[1], wide)]
+    entries = a.reshape(-1, order="A")
+    step = _PART // a.itemsize
+    parts = [entries[first : first + step] for first in range(0, entries.size, step)]
     list(copy_threads().map(_touch_part, parts))
 
 
