@@ -234,6 +234,9 @@ def test_memory_is_pinned_where_that_pays() -> None:
     )
     assert "to pin memory for that" in in_place.explain()
     assert copied.pinning_seconds > 2 * in_place.pinning_seconds
+    assert copied.pinning_seconds - in_place.pinning_seconds == pytest.approx(
+        copied.model.pinning_new.seconds(8 * 16000**2)
+    )
     assert mapped.predicted_seconds > in_place.predicted_seconds  # by the host's threads
     assert mapped.predicted_seconds > mapped.simulate().bytes_host.sum() / 30e9
     assert "pin memory" not in mapped.explain()

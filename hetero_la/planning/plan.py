@@ -270,7 +270,7 @@ class Plan(Decisions):
         if self.source == "in place":
             return model.pinning.seconds(m * n * self.dtype.itemsize)
         made = m * width * self.dtype.itemsize
-        return model.pinning.seconds(made) + model.new_pinning.seconds(made)
+        return model.pinning.seconds(made) + model.pinning_new.seconds(made)
 
     @functools.cached_property
     def estimated_seconds(self) -> float:

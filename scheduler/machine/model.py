@@ -122,7 +122,7 @@ class MachineModel:
         From a GPU to pageable memory to whose pages nobody has written: the kernel clears them.
     pinning : LinkModel
         Of pinning pageable memory that has been written to, and of letting it go.
-    new_pinning : LinkModel
+    pinning_new : LinkModel
         The same, of memory to whose pages nobody has written: threads write to each before.
     links : dict of str to LinkModel
         Between workers of different processes, by `link_name`.
@@ -148,7 +148,7 @@ class MachineModel:
     store_link: LinkModel = LinkModel(1e-4, 40e9)
     new_link: LinkModel = LinkModel(2.5e-4, 20e9)
     pinning: LinkModel = LinkModel(1e-4, 22e9)
-    new_pinning: LinkModel = LinkModel(1e-4, 15e9)
+    pinning_new: LinkModel = LinkModel(1e-4, 15e9)
     peer_link: LinkModel = LinkModel(1e-5, 396e9)
     links: Mapping[str, LinkModel] = field(default_factory=lambda: NOMINAL_LINKS)
     dask: DaskCosts = NOMINAL_DASK

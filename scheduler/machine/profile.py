@@ -101,7 +101,7 @@ class Profile:
     links : dict of str to LinkModel
         ``"host_to_gpu"``, ``"gpu_to_host"`` (pinned memory), ``"pageable_to_gpu"``,
         ``"gpu_to_pageable"``, ``"gpu_to_new"`` (memory that nobody has written to),
-        ``"pinning"``, ``"pinning_new"`` (of pageable memory, and letting it go),
+        ``"pinning"``, ``"pinning_new"`` (pinning pageable memory, and letting it go),
         ``"gpu_to_gpu"``, and those of `NOMINAL_LINKS` between processes, as far as they were
         measured.
     dask, cluster_dask : DaskCosts

@@ -113,7 +113,7 @@ def with_profile(
         store_link=profile.links.get("gpu_to_pageable", model.store_link),
         new_link=profile.links.get("gpu_to_new", model.new_link),
         pinning=profile.links.get("pinning", model.pinning),
-        new_pinning=profile.links.get("pinning_new", model.new_pinning),
+        pinning_new=profile.links.get("pinning_new", model.pinning_new),
         peer_link=profile.links.get("gpu_to_gpu", model.peer_link),
         links={name: profile.links.get(name, link) for name, link in model.links.items()},
         dask=profile.cluster_dask if over_processes(workers) else profile.dask,

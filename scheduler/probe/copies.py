@@ -80,8 +80,8 @@ def measure_copies(probes: Sequence[Probe]) -> dict[str, float]:
 def measure_links(probe: Probe) -> dict[str, LinkModel]:
     """Return the links between the host and a GPU, each way, for pinned and for pageable memory.
 
-    Copies from and to pageable memory are those of a run, by threads and pinned buffers; to pin it,
-    or new memory, is measured like them.
+    Copies from and to pageable memory are those of a run, by threads and pinned buffers.  What it
+    takes to pin such memory, written to or new, is a link, too.
     """
     copies = Staging(probe.device)
 
@@ -90,14 +90,14 @@ def measure_links(probe: Probe) -> dict[str, LinkModel]:
         copies.flush()
 
     def store_anew(target: Array, source: Array) -> None:
-        store(np.empty(target.shape, target.dtype, order="F"), source)
+        store(np.empty_like(target), source)
 
     def pin(target: Array, source: np.ndarray) -> None:
         with pinned([source]):
             pass
 
     def pin_anew(target: Array, source: np.ndarray) -> None:
-        with pinned([], fresh=[np.empty(source.shape, source.dtype, order="F")]):
+        with pinned([], fresh=[np.empty_like(source)]):
             pass
 
     with probe.device.activate():
