@@ -135,7 +135,7 @@ def test_a_child_does_not_use_clients_of_its_parent() -> None:
 def test_a_child_has_all_threads_of_blas() -> None:
     script = """
         from threadpoolctl import threadpool_info
-        from hetero_la.scheduler.cluster.plugins import blas_bound
+        from hetero_la.tiles.kernels.cpu.blas_threads import blas_bound
         def threads():
             return [e["num_threads"] for e in threadpool_info() if e["user_api"] == "blas"]
         def bounded():

@@ -21,7 +21,6 @@ from hetero_la.planning.check_memory import check_memory
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import resume
 from hetero_la.scheduler.cluster.clients import running_client
-from hetero_la.scheduler.cluster.plugins import blas_bound
 from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
 from hetero_la.scheduler.recovery.restart import run_and_recover
 from hetero_la.scheduler.run.inline import run_inline
@@ -30,6 +29,7 @@ from hetero_la.scheduler.run.runner import Runner
 from hetero_la.tiles.arrays.around_run import before_run
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 from hetero_la.tiles.arrays.transfer import wait_for_writes
+from hetero_la.tiles.kernels.cpu.blas_threads import blas_bound
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.storage.pinning import pinned

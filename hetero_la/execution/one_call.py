@@ -28,6 +28,7 @@ from hetero_la.scheduler.cluster.clients import running_client
 from hetero_la.scheduler.cluster.sizing import ClusterSize
 from hetero_la.scheduler.placement.workers import calling_thread
 from hetero_la.tiles.arrays.around_run import before_run, behind_run
+from hetero_la.tiles.arrays.copies import copy_on_host
 from hetero_la.tiles.arrays.transfer import (
     column_major_empty,
     copy_on_device,
@@ -35,7 +36,7 @@ from hetero_la.tiles.arrays.transfer import (
     is_device_array,
 )
 from hetero_la.tiles.kernels.cpu import lapack
-from hetero_la.tiles.kernels.cpu.device import available_memory, copy_on_host
+from hetero_la.tiles.kernels.cpu.device import available_memory
 from hetero_la.tiles.kernels.gpu.stopwatch import Stretch
 from hetero_la.tiles.kernels.gpu_libraries import cusolver
 from hetero_la.tiles.storage.layout import TileLayout

@@ -12,9 +12,10 @@ import numpy as np
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.execution.one_call import about_seconds, library_call, takes_one_call
 from hetero_la.planning.decisions import Problem
-from hetero_la.scheduler.cluster.plugins import blas_bound
+from hetero_la.tiles.arrays.copies import copy_on_host
 from hetero_la.tiles.arrays.transfer import is_device_array
-from hetero_la.tiles.kernels.cpu.device import copy_on_host, usable_cores
+from hetero_la.tiles.kernels.cpu.blas_threads import blas_bound
+from hetero_la.tiles.kernels.cpu.device import usable_cores
 from hetero_la.tiles.kernels.gpu.batched import functions
 
 #: Elements of a matrix from which LAPACK takes longer than threads to hand over the interpreter.

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hetero_la.tiles.arrays.copies import copy_on_host
 from hetero_la.tiles.arrays.transfer import (
     array_module,
     is_column_major,
@@ -22,7 +23,6 @@ from hetero_la.tiles.arrays.transfer import (
     on_device_of,
     to_host,
 )
-from hetero_la.tiles.kernels.cpu.device import copy_on_host
 from hetero_la.tiles.kernels.gpu_libraries import norms
 from hetero_la.tiles.kernels.gpu_libraries.scaling import scale
 

@@ -9,14 +9,11 @@ from typing import Any
 import numpy as np
 
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, on_device_of, to_host
-from hetero_la.tiles.kernels.cpu.lapack import lapack_function
 from hetero_la.tiles.kernels.gpu_libraries.norms import largest_modulus
 
 
 def largest_entry(a: Any) -> float:
     """Return the largest absolute value of real and imaginary parts, 0 for an empty array."""
-    if not is_device_array(a) and a.dtype.kind == "f" and a.ndim == 2 and a.size and a.flags.forc:
-        return float(lapack_function("lange", a.dtype.char)("M", a if a.flags.fnc else a.T))
     with on_device_of(a):  # without a temporary, as abs(a) would be
         if is_device_array(a) and a.dtype.kind == "f" and a.size:
             return float(largest_modulus(a))  # waits once

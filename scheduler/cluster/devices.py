@@ -15,7 +15,7 @@ from hetero_la.scheduler.links.endpoint import endpoint
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.tiles.arrays.forks import ProcessLock, in_forked_child
 from hetero_la.tiles.arrays.transfer import gpu_count
-from hetero_la.tiles.kernels.cpu.blas import blas_threads
+from hetero_la.tiles.kernels.cpu.blas_threads import blas_threads
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.kernels.gpu import nccl

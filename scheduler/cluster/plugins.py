@@ -9,15 +9,13 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import threadpoolctl
 from distributed import Scheduler, Status, Worker
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 from hetero_la.scheduler.cluster.run_page import WatchRuns
-from hetero_la.tiles.arrays.forks import in_forked_child
 from hetero_la.tiles.arrays.transfer import wait_for_gpus
-from hetero_la.tiles.kernels.cpu.blas import blas_controllers
+from hetero_la.tiles.kernels.cpu.blas_threads import blas_bound
 from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
@@ -113,68 +111,6 @@ class DeviceWorker(Worker):  # type: ignore[misc]
         except RuntimeError:  # connections are closed: no error to be logged while it ends
             if self.status not in (Status.closing, Status.closed):
                 raise
-
-
-class _BlasBound:
-    """Bound on the BLAS threads of the process, from the first running task to the last.
-
-    BLAS keeps one number for the process, and threadpoolctl lets only the thread
-    that changed it change it back: so one thread holds the bound for all tasks.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._tasks = 0
-        self._bounded = threading.Event()
-        self._idle = threading.Event()
-        self._before: list[tuple[threadpoolctl.LibController, int]] = []
-
-    def end(self) -> None:
-        """Remove the bound in a forked child, which runs none of its parent's tasks."""
-        if self._before:  # in a thread that ends, so that threadpoolctl lets others bound BLAS
-            restoring = threading.Thread(target=self._restore)
-            restoring.start()
-            restoring.join()
-        self.__init__()  # type: ignore[misc]
-
-    def _restore(self) -> None:
-        for library, number in self._before:
-            library.set_num_threads(number)
-        self._before = []
-
-    @contextlib.contextmanager
-    def __call__(self, threads: int) -> Iterator[None]:
-        with self._lock:
-            if self._tasks == 0:
-                self._bounded.clear()
-                self._idle.clear()
-                self._holder = threading.Thread(target=self._hold, args=(threads,), daemon=True)
-                self._holder.start()
-                self._bounded.wait()
-            self._tasks += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._tasks -= 1
-                if self._tasks == 0:
-                    self._idle.set()
-                    self._holder.join()
-
-    def _hold(self, threads: int) -> None:
-        try:
-            self._before = [(library, library.num_threads) for library in blas_controllers()]
-            for library, number in self._before:
-                library.set_num_threads(min(threads, number))
-            self._bounded.set()
-            self._idle.wait()
-            self._restore()
-        finally:
-            self._bounded.set()
-
-
-blas_bound = _BlasBound()
-in_forked_child(blas_bound.end)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hetero_la.tiles.kernels.cpu.blas import blas_libraries
+from hetero_la.tiles.kernels.cpu.blas_threads import blas_libraries
 from hetero_la.tiles.kernels.cpu.device import usable_cores
 from hetero_la.tiles.kernels.gpu.device import gpu_descriptions
 

@@ -16,6 +16,7 @@ from dask.sizeof import sizeof
 from hetero_la.scheduler.cluster.devices import current_worker, device_lock
 from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.local_storage import LocalStorage, Moves, Span, TeamStorage
+from hetero_la.tiles.arrays.copies import copy_on_host
 from hetero_la.tiles.arrays.counted import a_matrix
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError, StaleShardError
 from hetero_la.tiles.arrays.transfer import (
@@ -26,7 +27,6 @@ from hetero_la.tiles.arrays.transfer import (
     to_host,
     wait_for_writes,
 )
-from hetero_la.tiles.kernels.cpu.device import copy_on_host
 from hetero_la.tiles.kernels.device import Array, Device
 from hetero_la.tiles.kernels.gpu_libraries.finite import require_finite
 from hetero_la.tiles.storage.staging import Staging

@@ -20,7 +20,6 @@ import numpy as np
 from hetero_la.scheduler.cluster.clients import while_open
 from hetero_la.scheduler.cluster.devices import device_lock, device_of
 from hetero_la.scheduler.cluster.placement_plugin import task_name
-from hetero_la.scheduler.cluster.plugins import blas_bound
 from hetero_la.scheduler.on_dask.wait import thread_given_up, wait_all, wanted_by_dask
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.program.instructions import Program
@@ -30,6 +29,7 @@ from hetero_la.scheduler.run.threads import ThreadedRun, run_in_threads
 from hetero_la.tiles.arrays.errors import RunAbortedError
 from hetero_la.tiles.arrays.forks import ProcessLock
 from hetero_la.tiles.arrays.transfer import current_gpu, gpu_count
+from hetero_la.tiles.kernels.cpu.blas_threads import blas_bound
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.kernels.gpu.device import GpuDevice

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hetero_la.scheduler.machine.device import DeviceModel
-from hetero_la.tiles.kernels.cpu.blas import blas_threads
+from hetero_la.tiles.kernels.cpu.blas_threads import blas_threads
 from hetero_la.tiles.kernels.device import Array, Device, DeviceKind, KernelOptions, Queue
 
 

@@ -18,7 +18,7 @@ from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.scheduler.probe.fit import fit_device
 from hetero_la.tiles.arrays.forks import ProcessLock
 from hetero_la.tiles.arrays.transfer import gpu_count
-from hetero_la.tiles.kernels.cpu.blas import blas_threads
+from hetero_la.tiles.kernels.cpu.blas_threads import blas_threads
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.kernels.gpu.device import GpuDevice

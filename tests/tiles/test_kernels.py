@@ -17,7 +17,7 @@ from hetero_la.tiles.arrays.transfer import (
     pinned_empty,
     to_host,
 )
-from hetero_la.tiles.kernels.cpu.blas import blas_threads
+from hetero_la.tiles.kernels.cpu.blas_threads import blas_threads
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.device import KernelOptions, Queue
 from hetero_la.tiles.kernels.gpu import lu

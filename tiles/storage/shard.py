@@ -8,13 +8,14 @@ from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from hetero_la.tiles.arrays.copies import copies_on_host
 from hetero_la.tiles.arrays.transfer import device_index, is_column_major
 from hetero_la.tiles.kernels.device import Array, Device, Event, Queue
 from hetero_la.tiles.storage.arriving import ArrivingColumns, ColumnCopy
 from hetero_la.tiles.storage.departing import DepartingColumns
 from hetero_la.tiles.storage.fresh_pages import FreshPages
 from hetero_la.tiles.storage.layout import TileLayout
-from hetero_la.tiles.storage.staging import Staging, copies_on_host, copy_in_place
+from hetero_la.tiles.storage.staging import Staging, copy_in_place
 
 #: Bytes of a new array from which its pages are touched ahead.
 _LARGE = 1 << 26

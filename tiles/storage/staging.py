@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.tiles.arrays.host_threads import PARALLEL_BYTES, copy_threads, thread_count
+from hetero_la.tiles.arrays.copies import copies_on_host
+from hetero_la.tiles.arrays.host_threads import copy_threads
 from hetero_la.tiles.arrays.transfer import (
     column_major_copy,
     is_column_major,
@@ -35,7 +36,6 @@ _PIECES = 128  # into which a matrix is cut at least, so that copies overlap
 _BUFFERS = 20
 _AHEAD = 12  # buffers that are filled before the first of them is copied on
 _TURNED, _TURNED_BYTES = 3, 1 << 24  # buffers on each other GPU
-_TURNED_ROWS = 64
 
 Block = tuple[slice, slice]
 
@@ -266,24 +266,3 @@ def copy_in_place(target: Array, source: Array) -> None:
         with on_device_of(target):
             target[...] = source
         wait_for_writes(target)
-
-
-def copies_on_host(target: np.ndarray, source: np.ndarray) -> list[Future[None]]:
-    """Let several threads copy to a column-major array; return what ends with each."""
-    turned = not is_column_major(source)
-    length = target.shape[0 if turned else 1]
-    pieces = min(target.nbytes // PARALLEL_BYTES, length, thread_count())
-    copy = _turn if turned else np.copyto
-    if pieces < 2:
-        copy(target, source)
-        return []
-    edges = [slice(length * i // pieces, length * (i + 1) // pieces) for i in range(pieces)]
-    parts = edges if turned else [(slice(None), edge) for edge in edges]
-    return [copy_threads().submit(copy, target[part], source[part]) for part in parts]
-
-
-def _turn(target: np.ndarray, source: np.ndarray) -> None:
-    """Copy a row-major array by rows that stay in cache while they are transposed."""
-    for row in range(0, len(source), _TURNED_ROWS):
-        rows = slice(row, row + _TURNED_ROWS)
-        np.copyto(target[rows], source[rows])

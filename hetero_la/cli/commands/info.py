@@ -22,7 +22,7 @@ from hetero_la.scheduler.cluster.clients import client_at
 from hetero_la.scheduler.machine.this_machine import current_profile
 from hetero_la.tiles.arrays.counted import in_bytes
 from hetero_la.tiles.arrays.transfer import gpu_count
-from hetero_la.tiles.kernels.cpu.blas import blas_libraries
+from hetero_la.tiles.kernels.cpu.blas_threads import blas_libraries
 from hetero_la.tiles.kernels.cpu.device import available_memory, usable_cores
 from hetero_la.tiles.kernels.gpu.device import gpu_descriptions
 

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import scipy.linalg.cython_blas
 import scipy.linalg.cython_lapack
-import threadpoolctl
 
 from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.kernels.registry import implements
@@ -34,23 +33,6 @@ def _routine(library: Any, name: str, result: Any = None) -> Any:
     signature: bytes = get_name(capsule)
     count = signature.count(b",") + 1
     return ctypes.CFUNCTYPE(result, *[c_void_p] * count)(get_pointer(capsule, signature))
-
-
-@functools.cache
-def blas_controllers() -> list[threadpoolctl.LibController]:
-    """Return what sets the threads of the BLAS libraries in use."""
-    found = threadpoolctl.ThreadpoolController().lib_controllers
-    return [library for library in found if library.user_api == "blas"]
-
-
-def blas_libraries() -> list[dict[str, Any]]:
-    """Return what threadpoolctl knows of the BLAS libraries in use."""
-    return [library.info() for library in blas_controllers()]
-
-
-def blas_threads() -> int:
-    """Return the threads that a call of BLAS may use now."""
-    return max((library.num_threads for library in blas_controllers()), default=1)
 
 
 def blas(name: str, a: Array) -> Any:

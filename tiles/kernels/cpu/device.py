@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from hetero_la.tiles.arrays.copies import copy_on_host
 from hetero_la.tiles.arrays.transfer import (
     copy_and_wait,
-    is_column_major,
     is_device_array,
     pinned_empty,
 )
@@ -20,11 +20,6 @@ from hetero_la.tiles.kernels import vectors  # noqa: F401  (it registers)
 from hetero_la.tiles.kernels.cpu import cholesky, lu, qr  # noqa: F401  (they register)
 from hetero_la.tiles.kernels.device import Array, DeviceKind, Event, Interval, KernelOptions, Queue
 from hetero_la.tiles.kernels.registry import implementation
-
-_TRANSPOSED_ROWS = 32
-#: Bytes up to which a row-major array stays in cache as a whole, unless its rows are so many bytes
-#: apart: then they share a few places of the cache.
-_TRANSPOSED_AT_ONCE, _CACHE_SET = 1 << 21, 1024
 
 
 class CpuDevice:
@@ -107,18 +102,6 @@ class VirtualGpu(CpuDevice):
 
     kind: DeviceKind = "gpu"
     by_reference = False
-
-
-def copy_on_host(target: Array, source: Array) -> None:
-    """Copy into a column-major array."""
-    at_once = source.nbytes < _TRANSPOSED_AT_ONCE and source.strides[0] % _CACHE_SET
-    if not at_once and source.ndim == 2 and not is_column_major(source):
-        # Row-major: rows in blocks that stay in cache while they are transposed.
-        for row in range(0, source.shape[0], _TRANSPOSED_ROWS):
-            rows = slice(row, row + _TRANSPOSED_ROWS)
-            np.copyto(target[rows], source[rows])
-    else:
-        np.copyto(target, source)
 
 
 def available_memory() -> int:

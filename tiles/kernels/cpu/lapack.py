@@ -9,6 +9,7 @@ ctypes is used instead, except for the smallest matrices.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 from collections.abc import Callable
@@ -19,6 +20,7 @@ import scipy.linalg.blas
 import scipy.linalg.lapack
 
 from hetero_la.tiles.kernels.cpu.blas import chars, ints, lapack, real_scalar, triangular, view
+from hetero_la.tiles.kernels.cpu.blas_threads import blas_bound, blas_threads
 from hetero_la.tiles.kernels.cpu.cholesky import potrf
 from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.kernels.spec import LETTER
@@ -35,6 +37,10 @@ _FEW = 4
 _INFO, _IPIV, _TAU = ("info", 0), ("ipiv", 0), ("tau", 0)
 #: Columns that LAPACK factors or applies at once, if the workspace has room for so many.
 BLOCK = 64
+#: Least and most elements, and most columns or rows, of real matrices to which one thread applies
+#: reflectors faster than several.
+_LEAST_REFLECTED, _MOST_REFLECTED, _NARROW = 1 << 13, 1 << 18, 256
+_UNBOUND = contextlib.nullcontext()
 
 
 @functools.cache
@@ -324,7 +330,8 @@ def sytrf(a: Array, kind: str, lower: bool, threads: bool = False) -> tuple[np.n
 
 def qr(a: Array, b: Array | None = None, threads: bool = False) -> Vectors:
     """Overwrite A with its packed factors, and B, if given, with Q^H B."""
-    found, tau, _, _ = _of(a, "geqrf")(a, lwork=BLOCK * a.shape[1], overwrite_a=True)
+    with _for_reflectors(a):
+        found, tau, _, _ = _of(a, "geqrf")(a, lwork=BLOCK * a.shape[1], overwrite_a=True)
     keep(a, found)
     if b is not None and b.size:
         _multiply(a, tau, b, "T" if a.dtype.kind == "f" else "C")
@@ -335,7 +342,24 @@ def _multiply(a: Array, tau: np.ndarray, b: Array, letter: str) -> None:
     """Overwrite B with Q B, or with Q^H B."""
     size = BLOCK * (b.shape[1] + BLOCK + 1)  # with room for the triangle T of a block
     ormqr, reflectors = _of(a, "ormqr"), a[:, : len(tau)]
-    keep(b, ormqr("L", letter, reflectors, tau, b, size, overwrite_c=True)[0])
+    with _for_reflectors(a, b):
+        found = ormqr("L", letter, reflectors, tau, b, size, overwrite_c=True)[0]
+    keep(b, found)
+
+
+def _for_reflectors(*arrays: Array) -> contextlib.AbstractContextManager[None]:
+    """Return a bound on the threads that apply reflectors: one, if the arrays are small or narrow.
+
+    Half of the work is products with single columns, for each of which OpenBLAS wakes its threads:
+    with 16 of them geqrf of 2000 x 60 takes 3.2 ms, with one 1.3.
+    """
+    if arrays[0].size <= _LEAST_REFLECTED:  # there it does not use them
+        return _UNBOUND
+    small = all(
+        a.dtype.kind == "f" and a.size <= _MOST_REFLECTED and min(a.shape) <= _NARROW
+        for a in arrays
+    )
+    return blas_bound.to_one() if small and blas_threads() > 1 else _UNBOUND
 
 
 def qr_and_q(a: Array, b: Array, threads: bool = False) -> Vectors:
@@ -343,7 +367,9 @@ def qr_and_q(a: Array, b: Array, threads: bool = False) -> Vectors:
     found = qr(a, b[:, :0])
     order = len(found[_TAU])
     b[:, :order] = a[:, :order]
-    keep(b, _of(a, "orgqr")(b, found[_TAU], lwork=BLOCK * b.shape[1], overwrite_a=True)[0])
+    with _for_reflectors(b):
+        q = _of(a, "orgqr")(b, found[_TAU], lwork=BLOCK * b.shape[1], overwrite_a=True)[0]
+    keep(b, q)
     return found
 
 

@@ -7,7 +7,6 @@ from ctypes import byref, c_int
 import numpy as np
 
 from hetero_la.tiles.kernels.cpu.blas import (
-    blas_threads,
     flag_unless,
     ints,
     invert_lower,
@@ -17,6 +16,7 @@ from hetero_la.tiles.kernels.cpu.blas import (
     triangular,
     view,
 )
+from hetero_la.tiles.kernels.cpu.blas_threads import blas_threads
 from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.kernels.registry import implements
 
