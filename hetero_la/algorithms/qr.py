@@ -233,6 +233,7 @@ QR = Routine(
     keeps=("T",),
     library="qr",
     lapack_width=32,
+    lapack_types={"f": 0.85, "d": 0.9, "F": 0.5, "D": 0.5},
 )
 _LSTSQ = replace(
     QR,

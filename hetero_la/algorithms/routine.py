@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hetero_la.scheduler.graph.step_kernels import StepKernels, Tile
@@ -83,6 +83,9 @@ class Routine:
         Columns of the panels in LAPACK's own code; 0 if it chooses them as well as we do.
     lapack_share : float
         Operations that it takes on the host without tiles, over those of the tasks.
+    lapack_types : mapping
+        NumPy's type character -> time that it takes there, over that of its operations at the
+        rates of tasks.
     lapack_longest : float
         Predicted seconds from which the host does not take it: a call cannot be interrupted, and
         its threads wait for each other at every step, which costs more the longer it is (see
@@ -131,6 +134,7 @@ class Routine:
     library: str = ""
     lapack_width: int = 0
     lapack_share: float = 1.0
+    lapack_types: Mapping[str, float] = field(default_factory=dict)
     lapack_longest: float = 0.5
     factored: bool = False
     transposed: bool = False

@@ -18,6 +18,7 @@ from hetero_la.algorithms.routines import ROUTINES, heading_of, title_of
 from hetero_la.checks.limits import MAX_TASKS_PLANNED, require_few_tasks
 from hetero_la.planning.options import Options
 from hetero_la.planning.teams import merged_columns
+from hetero_la.scheduler.machine.device import in_effect
 from hetero_la.scheduler.machine.model import MachineModel, Source
 from hetero_la.scheduler.machine.profile import Profile, Tuning
 from hetero_la.scheduler.machine.this_machine import current_profile
@@ -35,6 +36,8 @@ from hetero_la.tiles.storage.tile_sizes import TileSizes, clipped
 _MIXED_TILES = (Tiling(6144, 512), Tiling(0, 256))
 #: Order up to which LAPACK may be faster on one thread than on all.
 _ON_ONE_THREAD = 512
+#: Seconds for which the calls for a tile hold Python's lock, times the workers that wait for it.
+_LOCKED = 8e-6
 #: Right-hand sides up to which a run refines them: each takes n words for every tile column.
 _FEW_CHECKED = 16
 #: A tuning is used for matrices whose sides differ from its own by at most this factor.
@@ -277,25 +280,27 @@ def quick_estimate(problem: Problem, options: Options, worker: WorkerInfo) -> fl
 def _estimate(
     problem: Problem, options: Options, worker: WorkerInfo, profile: Profile | None
 ) -> float:
-    return _stages(problem, options, (worker,), profile).seconds()
+    return _stages(problem, options, (worker,), profile)[1].seconds()
 
 
 def team_estimate(
     problem: Problem, workers: Sequence[WorkerInfo], options: Options | None = None
 ) -> float:
     """Estimate the seconds of a run on CPU workers of this process, without planning it."""
-    dask = machine_model(workers, problem.dtype, measure=False).dask
-    stages = _stages(problem, options or Options(), workers, current_profile())
-    return dask.start + dask.hop + stages.seconds()
+    model, count = machine_model(workers, problem.dtype, measure=False), len(workers)
+    layout, stages = _stages(problem, options or Options(), workers, current_profile())
+    sharing = count / in_effect(count) if model.unmeasured else 1.0
+    calls = _LOCKED * count * layout.kt * layout.nt
+    return model.dask.start + model.dask.hop + sharing * stages.seconds() + calls
 
 
 def _stages(
     problem: Problem, options: Options, workers: Sequence[WorkerInfo], profile: Profile | None
-) -> Stages:
+) -> tuple[TileLayout, Stages]:
     layout, _ = choose_tiles(problem, options, workers, profile)
     model = machine_model(workers, problem.dtype, measure=False).computing(options.products)
     tasks = ROUTINES[problem.routine].tasks
-    return Stages(tasks, layout, model, range(len(workers)), None, problem.dtype)
+    return layout, Stages(tasks, layout, model, range(len(workers)), None, problem.dtype)
 
 
 def library_estimate(problem: Problem, worker: WorkerInfo) -> float:
@@ -320,7 +325,8 @@ def library_estimate(problem: Problem, worker: WorkerInfo) -> float:
     layout = TileLayout(m, n, clipped(width, max(m, n, nrhs, 1)), nrhs)
     free_calls = replace(model, devices=(free,))
     seconds = Stages(known.tasks, layout, free_calls, range(1), None, dtype).seconds()
-    return min(known.lapack_share * seconds, alone)
+    share = known.lapack_share * known.lapack_types.get(dtype.char, 1.0)
+    return min(share * seconds, alone)
 
 
 def nearby_problem(problem: Problem) -> Problem:

@@ -285,6 +285,19 @@ H200 = DeviceModel(
 )  # fmt: skip
 
 
+def in_effect(threads: int) -> float:
+    """Return how many times one core's rate of products so many threads reach together.
+
+    Beyond the first few, two share a core or its power, unless a profile knows better.
+
+    Examples
+    --------
+    >>> in_effect(4), in_effect(16)
+    (4.0, 10.0)
+    """
+    return min(threads, (threads + 4) / 2)
+
+
 def cores(threads: int = 1, *, by_reference: bool = True) -> DeviceModel:
     """Return the nominal model of CPU cores that one BLAS call uses together.
 
@@ -293,10 +306,10 @@ def cores(threads: int = 1, *, by_reference: bool = True) -> DeviceModel:
     """
     served = min(threads, 16)
     return DeviceModel(
-        gemm_rate=CORE.gemm_rate * threads,
+        gemm_rate=CORE.gemm_rate * in_effect(threads),
         gemm_half=CORE.gemm_half * math.sqrt(threads),
         gemm_inner_half=CORE.gemm_inner_half * math.sqrt(threads),
-        panel=Chain(CORE.panel.column + 1.7e-6 * (threads - 1), CORE.panel.element),
+        panel=Chain(CORE.panel.column + min(1.7e-6 * (threads - 1), 5e-6), CORE.panel.element),
         factor_column=CORE.factor_column * threads,
         swap_seconds=CORE.swap_seconds / served,
         bandwidth=CORE.bandwidth * served,

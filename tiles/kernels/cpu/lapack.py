@@ -39,7 +39,7 @@ _INFO, _IPIV, _TAU = ("info", 0), ("ipiv", 0), ("tau", 0)
 BLOCK = 64
 #: Least and most elements, and most columns or rows, of real matrices to which one thread applies
 #: reflectors faster than several.
-_LEAST_REFLECTED, _MOST_REFLECTED, _NARROW = 1 << 13, 1 << 18, 256
+_LEAST_REFLECTED, _MOST_REFLECTED, _NARROW = 1 << 14, 1 << 18, 256
 _UNBOUND = contextlib.nullcontext()
 
 
@@ -353,7 +353,7 @@ def _for_reflectors(*arrays: Array) -> contextlib.AbstractContextManager[None]:
     Half of the work is products with single columns, for each of which OpenBLAS wakes its threads:
     with 16 of them geqrf of 2000 x 60 takes 3.2 ms, with one 1.3.
     """
-    if arrays[0].size <= _LEAST_REFLECTED:  # there it does not use them
+    if arrays[0].size < _LEAST_REFLECTED:  # to set the number would take as long
         return _UNBOUND
     small = all(
         a.dtype.kind == "f" and a.size <= _MOST_REFLECTED and min(a.shape) <= _NARROW
