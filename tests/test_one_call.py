@@ -261,8 +261,44 @@ def test_predictions_of_lapack() -> None:
             alone, tasks, _ = seconds(routine, n)
             assert alone < tasks
     # LAPACK's panels of QR have 32 columns, which is little for large products.
-    assert seconds("qr", 8192)[0] > 1.15 * min(seconds("qr", 8192))
+    assert seconds("qr", 8192)[0] > one_call._GAIN * min(seconds("qr", 8192))
     assert seconds("lu", 2000)[0] < 1.1 * min(seconds("lu", 2000))
+
+
+#: Milliseconds on 16 threads, two to a core, by one call of LAPACK, and by a team of as many.
+MANY_CORES = {
+    ("lu", 1500): (21.8, 160), ("lu", 2000): (36.5, 206), ("lu", 3000): (98.3, 479),
+    ("lu", 4000): (183, 559), ("qr", 1000): (22.4, 75.7), ("qr", 1500): (55.7, 170),
+    ("qr", 2000): (104, 173), ("qr", 3000): (258, 346), ("qr", 4000): (482, 588),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("routine", "n"), MANY_CORES)
+def test_many_cores_are_better_used_by_lapack_than_by_a_team(routine: str, n: int) -> None:
+    problem = Problem(routine, n, n, 0, np.dtype(np.float64))
+    alone = library_estimate(problem, WorkerInfo("caller", "cpu", blas_threads=16))
+    team = team_estimate(problem, [WorkerInfo(f"cpu{i}", "cpu") for i in range(16)])
+    measured = MANY_CORES[routine, n]
+    assert alone < one_call._GAIN * team
+    assert 0.6 < 1e3 * alone / measured[0] < 1.3
+    assert 0.4 < 1e3 * team / measured[1] < 1.3
+
+
+#: Milliseconds of QR on two threads by one call of LAPACK, and by tasks.
+TALL_ON_CORES = {
+    ("c16", 2000, 60): (1.47, 3.06), ("c16", 10_000, 60): (6.99, 13.9),
+    ("c16", 10_000, 200): (52.3, 101), ("c16", 1000, 1000): (62.9, 83.2),
+    ("f4", 10_000, 60): (4.75, 5.62), ("f4", 10_000, 200): (20.1, 26.5),
+    ("f8", 10_000, 200): (36.7, 38.1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "m", "n"), TALL_ON_CORES)
+def test_qr_by_one_call_where_that_was_faster(dtype: str, m: int, n: int) -> None:
+    problem = nearby_problem(Problem("qr", m, n, 0, np.dtype(dtype)))
+    worker = WorkerInfo("caller", "cpu", blas_threads=2)
+    alone, tasks = library_estimate(problem, worker), quick_estimate(problem, Options(), worker)
+    assert alone < one_call._GAIN * tasks
 
 
 #: Milliseconds of LU on an H200 by one call of cuSOLVER, and by tasks.

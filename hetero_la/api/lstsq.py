@@ -41,7 +41,7 @@ from hetero_la.planning.options import Precision, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.counted import a_matrix
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
-from hetero_la.tiles.kernels.cpu.lapack import gelsd
+from hetero_la.tiles.kernels.cpu.lapack import gelsd, threads_for_reflectors
 from hetero_la.tiles.kernels.gpu_libraries.finite import is_finite
 
 #: LAPACK's drivers: those that compute the singular values, and all.
@@ -480,10 +480,11 @@ def _solve_by_driver_alone(
     """Solve by LAPACK's driver, on the host."""
     began = time.perf_counter()
     require_convergence(a, driver)
-    x, squares, rank, s = scipy.linalg.lstsq(
-        a, b, cond, overwrite_a=overwrite_a and is_writable(a), lapack_driver=driver,
-        check_finite=False,
-    )  # fmt: skip
+    with threads_for_reflectors(a):
+        x, squares, rank, s = scipy.linalg.lstsq(
+            a, b, cond, overwrite_a=overwrite_a and is_writable(a), lapack_driver=driver,
+            check_finite=False,
+        )  # fmt: skip
     squares = squares if len(squares) else np.zeros(b.shape[1], a.dtype)
     tall = a if len(a) >= a.shape[1] else a.T
     problem = Problem("qr", len(tall), tall.shape[1], 0, a.dtype)

@@ -16,6 +16,7 @@ from hetero_la.tiles.arrays.transfer import (
     to_device_of,
     to_host,
 )
+from hetero_la.tiles.kernels.cpu.lapack import threads_for_reflectors
 from hetero_la.tiles.kernels.gpu_libraries.finite import is_finite
 
 
@@ -67,9 +68,11 @@ def square_lstsq(
     if driver != "gelsy" and is_device_array(a):
         return lstsq_by_svd(a, b, cond, driver, lower=lower)
     right = to_host(b) if nrhs else np.zeros((len(a), 1), a.dtype)  # LAPACK refuses nrhs = 0
-    x, _, rank, s = scipy.linalg.lstsq(
-        to_host(a), right, cond, lapack_driver=driver, check_finite=False
-    )
+    there = to_host(a)
+    with threads_for_reflectors(there):
+        x, _, rank, s = scipy.linalg.lstsq(
+            there, right, cond, lapack_driver=driver, check_finite=False
+        )
     return xp.asarray(x[:, :nrhs]), np.int64(rank), None if s is None else xp.asarray(s)
 
 

@@ -330,7 +330,7 @@ def sytrf(a: Array, kind: str, lower: bool, threads: bool = False) -> tuple[np.n
 
 def qr(a: Array, b: Array | None = None, threads: bool = False) -> Vectors:
     """Overwrite A with its packed factors, and B, if given, with Q^H B."""
-    with _for_reflectors(a):
+    with threads_for_reflectors(a):
         found, tau, _, _ = _of(a, "geqrf")(a, lwork=BLOCK * a.shape[1], overwrite_a=True)
     keep(a, found)
     if b is not None and b.size:
@@ -342,16 +342,26 @@ def _multiply(a: Array, tau: np.ndarray, b: Array, letter: str) -> None:
     """Overwrite B with Q B, or with Q^H B."""
     size = BLOCK * (b.shape[1] + BLOCK + 1)  # with room for the triangle T of a block
     ormqr, reflectors = _of(a, "ormqr"), a[:, : len(tau)]
-    with _for_reflectors(a, b):
+    with threads_for_reflectors(a, b):
         found = ormqr("L", letter, reflectors, tau, b, size, overwrite_c=True)[0]
     keep(b, found)
 
 
-def _for_reflectors(*arrays: Array) -> contextlib.AbstractContextManager[None]:
-    """Return a bound on the threads that apply reflectors: one, if the arrays are small or narrow.
+def threads_for_reflectors(*arrays: Array) -> contextlib.AbstractContextManager[object]:
+    """Return a bound on BLAS for LAPACK's work with reflectors: one thread, if these are short.
 
-    Half of the work is products with single columns, for each of which OpenBLAS wakes its threads:
+    Half of that work is products with single columns, for each of which OpenBLAS wakes its threads:
     with 16 of them geqrf of 2000 x 60 takes 3.2 ms, with one 1.3.
+
+    Parameters
+    ----------
+    *arrays : array, shape (m, n)
+        What is factored or multiplied, on the host.
+
+    Examples
+    --------
+    >>> with threads_for_reflectors(np.eye(3)):
+    ...     pass
     """
     if arrays[0].size < _LEAST_REFLECTED:  # to set the number would take as long
         return _UNBOUND
@@ -367,7 +377,7 @@ def qr_and_q(a: Array, b: Array, threads: bool = False) -> Vectors:
     found = qr(a, b[:, :0])
     order = len(found[_TAU])
     b[:, :order] = a[:, :order]
-    with _for_reflectors(b):
+    with threads_for_reflectors(b):
         q = _of(a, "orgqr")(b, found[_TAU], lwork=BLOCK * b.shape[1], overwrite_a=True)[0]
     keep(b, q)
     return found
