@@ -108,8 +108,9 @@ def nothing_follows(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-#: Refinement ends at a backward error of eps, which is two units of rounding.
-REFINED = 2
+#: Refinement ends at a backward error of eps, which is two units of rounding; its residual and that
+#: of the test are rounded differently.
+REFINED = 2.1
 
 
 def right_hand_sides(nrhs: int, dtype: str = "float64") -> NDArray:

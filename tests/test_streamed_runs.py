@@ -152,10 +152,10 @@ def test_singular_and_not_finite(gpus: hetero_la.Cluster) -> None:
 def test_a_matrix_that_a_gpu_may_not_hold(count: int) -> None:
     if gpu_count() < count:
         pytest.skip(f"needs {count} GPUs")
-    a = random(7000, 7000)
-    with hetero_la.Cluster(gpus=count, gpu_memory="350 MB") as cluster:
+    a, memory = random(7000, 7000), 350 * 10**6 // count
+    with hetero_la.Cluster(gpus=count, gpu_memory=memory) as cluster:
         factors = hetero_la.lu_factor(a, client=cluster)
-        assert_streamed(factors.plan, 350 * 10**6)
+        assert_streamed(factors.plan, memory)
         assert lu_ratio(a, factors.lu, factors.piv) < 30
         pinned = pinned_empty(a.shape, a.dtype)
         pinned[:] = a
