@@ -84,8 +84,8 @@ class Routine:
     lapack_share : float
         Operations that it takes on the host without tiles, over those of the tasks.
     lapack_types : mapping
-        NumPy's type character -> time that it takes there, over that of its operations at the
-        rates of tasks.
+        NumPy's type character -> time of its call on the host, over that of its operations at the
+        rates of tasks; 1 for others.
     lapack_longest : float
         Predicted seconds from which the host does not take it: a call cannot be interrupted, and
         its threads wait for each other at every step, which costs more the longer it is (see

@@ -480,7 +480,7 @@ def _solve_by_driver_alone(
     """Solve by LAPACK's driver, on the host."""
     began = time.perf_counter()
     require_convergence(a, driver)
-    with threads_for_reflectors(a):
+    with threads_for_reflectors(a, b):
         x, squares, rank, s = scipy.linalg.lstsq(
             a, b, cond, overwrite_a=overwrite_a and is_writable(a), lapack_driver=driver,
             check_finite=False,

@@ -69,7 +69,7 @@ def square_lstsq(
         return lstsq_by_svd(a, b, cond, driver, lower=lower)
     right = to_host(b) if nrhs else np.zeros((len(a), 1), a.dtype)  # LAPACK refuses nrhs = 0
     there = to_host(a)
-    with threads_for_reflectors(there):
+    with threads_for_reflectors(there, right):
         x, _, rank, s = scipy.linalg.lstsq(
             there, right, cond, lapack_driver=driver, check_finite=False
         )

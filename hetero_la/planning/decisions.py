@@ -36,8 +36,9 @@ from hetero_la.tiles.storage.tile_sizes import TileSizes, clipped
 _MIXED_TILES = (Tiling(6144, 512), Tiling(0, 256))
 #: Order up to which LAPACK may be faster on one thread than on all.
 _ON_ONE_THREAD = 512
-#: Seconds for which the calls for a tile hold Python's lock, times the workers that wait for it.
-_LOCKED = 8e-6
+#: Seconds for which the calls for one tile hold Python's lock, while every worker of the process
+#: waits; and workers up to which that was measured.
+_LOCKED, _MOST_WAITING = 8e-6, 16
 #: Right-hand sides up to which a run refines them: each takes n words for every tile column.
 _FEW_CHECKED = 16
 #: A tuning is used for matrices whose sides differ from its own by at most this factor.
@@ -289,8 +290,10 @@ def team_estimate(
     """Estimate the seconds of a run on CPU workers of this process, without planning it."""
     model, count = machine_model(workers, problem.dtype, measure=False), len(workers)
     layout, stages = _stages(problem, options or Options(), workers, current_profile())
-    sharing = count / in_effect(count) if model.unmeasured else 1.0
-    calls = _LOCKED * count * layout.kt * layout.nt
+    threads = sum(worker.blas_threads for worker in workers)
+    alone = sum(in_effect(worker.blas_threads) for worker in workers)
+    sharing = alone / in_effect(threads) if model.unmeasured else 1.0
+    calls = _LOCKED * min(count, _MOST_WAITING) * layout.kt * layout.nt
     return model.dask.start + model.dask.hop + sharing * stages.seconds() + calls
 
 

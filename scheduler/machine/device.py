@@ -295,14 +295,14 @@ def in_effect(threads: int) -> float:
     >>> in_effect(4), in_effect(16)
     (4.0, 10.0)
     """
-    return min(threads, (threads + 4) / 2)
+    return min(float(threads), (threads + 4) / 2)
 
 
 def cores(threads: int = 1, *, by_reference: bool = True) -> DeviceModel:
     """Return the nominal model of CPU cores that one BLAS call uses together.
 
-    Products scale with the cores; panels and diagonal tiles do not, as threads synchronize at
-    columns; about 16 cores saturate the memory.
+    Products scale with the cores as `in_effect` says; panels and diagonal tiles do not, as threads
+    synchronize at columns; about 16 cores saturate the memory.
     """
     served = min(threads, 16)
     return DeviceModel(

@@ -1,18 +1,20 @@
-"""How many threads BLAS uses, and that each bound ends."""
+"""Which calls of LAPACK have one thread of BLAS, and that the bound ends."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
+import scipy.linalg
 from threadpoolctl import threadpool_limits
 
 import hetero_la
+from hetero_la.tiles.arrays.host_threads import copy_threads
 from hetero_la.tiles.kernels.cpu import lapack
-from hetero_la.tiles.kernels.cpu.blas_threads import blas_bound, blas_threads
+from hetero_la.tiles.kernels.cpu.blas_threads import blas_threads, one_thread_if_alone
 
 
 @pytest.fixture(autouse=True)
@@ -23,52 +25,43 @@ def _four_threads() -> Iterator[None]:
         yield
 
 
-def test_a_call_is_bound_to_one_thread() -> None:
-    with blas_bound.to_one():
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the test's own thread look as if there were none but it and those that copy."""
+    copy_threads().submit(int).result()
+    copying = [t for t in threading.enumerate() if t.name.startswith("hetero-la-copy")]
+    assert copying
+    monkeypatch.setattr(threading, "enumerate", lambda: [threading.current_thread(), *copying])
+
+
+def test_a_bound_begins_and_ends(alone: None) -> None:
+    with one_thread_if_alone():
         assert blas_threads() == 1
     assert blas_threads() == 4
 
 
-def test_a_call_that_raises_leaves_no_bound() -> None:
-    with pytest.raises(ZeroDivisionError), blas_bound.to_one():
+def test_a_call_that_raises_leaves_no_bound(alone: None) -> None:
+    with pytest.raises(ZeroDivisionError), one_thread_if_alone():
         raise ZeroDivisionError
     assert blas_threads() == 4
-    with blas_bound.to_one():
-        assert blas_threads() == 1
 
 
-def test_a_bound_of_tasks_stays_as_it_is() -> None:
-    with blas_bound(2):
-        before = blas_threads()
-        with blas_bound.to_one():
-            assert blas_threads() == before
-        assert blas_threads() == before
-    assert blas_threads() == 4
+def test_nothing_is_changed_beside_another_thread() -> None:
+    leave = threading.Event()
+    other = threading.Thread(target=leave.wait, args=(10,))
+    other.start()
+    with one_thread_if_alone():
+        assert blas_threads() == 4
+    leave.set()
+    other.join()
 
 
-def test_calls_of_several_threads_at_once_leave_no_bound() -> None:
-    inside, leave = threading.Event(), threading.Event()
+def watched(function: Callable[..., Any], found: list[int]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        found.append(blas_threads())
+        return function(*args, **kwargs)
 
-    def first() -> None:
-        with blas_bound.to_one():
-            inside.set()
-            leave.wait(10)
-
-    with ThreadPoolExecutor(2) as pool:
-        running = pool.submit(first)
-        assert inside.wait(10)
-        with blas_bound.to_one():  # of another thread: does not wait
-            pass
-        tasks = pool.submit(_bounded)
-        leave.set()
-        running.result(10)
-        tasks.result(10)
-    assert blas_threads() == 4
-
-
-def _bounded() -> None:
-    with blas_bound(1):
-        pass
+    return call
 
 
 @pytest.mark.parametrize(
@@ -79,27 +72,33 @@ def _bounded() -> None:
         ((128, 128), "c16", 4),
     ],
 )  # fmt: skip
-def test_reflectors_of_small_real_matrices_are_applied_by_one_thread(
-    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], dtype: str, threads: int
+def test_short_reflectors_have_one_thread(
+    alone: None, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], dtype: str, threads: int
 ) -> None:
-    found, of = [], lapack.lapack_function
+    found: list[int] = []
+    of = lapack.lapack_function
+    monkeypatch.setattr(
+        lapack, "lapack_function", lambda name, letter: watched(of(name, letter), found)
+    )
+    a = np.asfortranarray(np.random.default_rng(0).random(shape).astype(dtype))
+    q, packed = np.zeros((shape[0], min(shape)), dtype, order="F"), a.copy(order="F")
+    lapack.qr_and_q(packed, q)
+    np.testing.assert_allclose(q @ np.triu(packed[: len(q.T)]), a, atol=100 * np.finfo(dtype).eps)
+    assert len(found) == 2
+    small = q.size >= 1 << 14
+    assert found == [threads, threads if small else 4]
+    assert blas_threads() == 4
 
-    def watched(name: str, letter: str):
-        function = of(name, letter)
 
-        def call(*args, **kwargs):
-            if name in ("geqrf", "orgqr", "ormqr"):
-                found.append(blas_threads())
-            return function(*args, **kwargs)
-
-        return call
-
-    monkeypatch.setattr(lapack, "lapack_function", watched)
-    a = np.random.default_rng(0).random(shape).astype(dtype)
-    q, r = hetero_la.qr(a, mode="economic")
-    tolerance = np.finfo(dtype).eps * 100
-    np.testing.assert_allclose(q @ r, a, atol=tolerance)
-    if shape[0] > shape[1]:
-        hetero_la.lstsq(a, np.ones((shape[0], 2), dtype))
-    assert found[0] == threads
+@pytest.mark.parametrize(("nrhs", "threads"), [(1, 1), (200, 1), (2000, 4)])
+def test_least_squares_with_few_right_hand_sides_have_one_thread(
+    alone: None, monkeypatch: pytest.MonkeyPatch, nrhs: int, threads: int
+) -> None:
+    found: list[int] = []
+    monkeypatch.setattr(scipy.linalg, "lstsq", watched(scipy.linalg.lstsq, found))
+    rng = np.random.default_rng(0)
+    a, b = rng.random((300, 100)), rng.random((300, nrhs))
+    x = hetero_la.lstsq(a, b)[0]
+    assert found == [threads]
+    np.testing.assert_allclose(a.T @ (a @ x), a.T @ b, atol=1e-9)
     assert blas_threads() == 4

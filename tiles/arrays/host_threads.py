@@ -10,12 +10,13 @@ from hetero_la.tiles.arrays.forks import in_forked_child
 
 #: Arrays with fewer bytes are not worth a second thread.
 PARALLEL_BYTES = 1 << 21
+COPY_THREADS = "hetero-la-copy"  #: how the names of the threads begin
 
 
 @functools.cache
 def copy_threads() -> ThreadPoolExecutor:
     """Return the threads, whose tasks wait for nothing: all of them end soon."""
-    return ThreadPoolExecutor(thread_count(), thread_name_prefix="hetero-la-copy")
+    return ThreadPoolExecutor(thread_count(), thread_name_prefix=COPY_THREADS)
 
 
 def thread_count() -> int:

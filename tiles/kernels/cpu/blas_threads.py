@@ -11,6 +11,7 @@ from typing import Any
 import threadpoolctl
 
 from hetero_la.tiles.arrays.forks import in_forked_child
+from hetero_la.tiles.arrays.host_threads import COPY_THREADS
 
 
 @functools.cache
@@ -90,28 +91,16 @@ class _BlasBound:
         finally:
             self._bounded.set()
 
-    @contextlib.contextmanager
-    def to_one(self) -> Iterator[None]:
-        """Bound a call of LAPACK to one thread, unless there is a bound or another such call."""
-        if not self._take():
-            yield
-            return
-        try:
-            self._before = _numbers()
-            with _blas().limit(limits=1):
-                yield
-        finally:
-            self._before = []
-            self._lock.release()
-
-    def _take(self) -> bool:
-        """Take the lock if that is free, and there is no bound."""
-        taken = self._lock.acquire(blocking=False)
-        if taken and self._tasks:
-            self._lock.release()
-            return False
-        return taken
-
 
 blas_bound = _BlasBound()
 in_forked_child(blas_bound.end)
+
+
+def one_thread_if_alone() -> contextlib.AbstractContextManager[object]:
+    """Return a bound of BLAS to one thread, if there is no other thread of Python.
+
+    Those that copy do not count.  Another one could begin a product meanwhile, or set the number
+    back to what it has found.
+    """
+    others = [t for t in threading.enumerate() if not t.name.startswith(COPY_THREADS)]
+    return _blas().limit(limits=1) if len(others) == 1 else contextlib.nullcontext()

@@ -20,7 +20,7 @@ import scipy.linalg.blas
 import scipy.linalg.lapack
 
 from hetero_la.tiles.kernels.cpu.blas import chars, ints, lapack, real_scalar, triangular, view
-from hetero_la.tiles.kernels.cpu.blas_threads import blas_bound, blas_threads
+from hetero_la.tiles.kernels.cpu.blas_threads import blas_threads, one_thread_if_alone
 from hetero_la.tiles.kernels.cpu.cholesky import potrf
 from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.kernels.spec import LETTER
@@ -351,12 +351,13 @@ def threads_for_reflectors(*arrays: Array) -> contextlib.AbstractContextManager[
     """Return a bound on BLAS for LAPACK's work with reflectors: one thread, if these are short.
 
     Half of that work is products with single columns, for each of which OpenBLAS wakes its threads:
-    with 16 of them geqrf of 2000 x 60 takes 3.2 ms, with one 1.3.
+    with 16 of them geqrf of 2000 x 60 takes 3.2 ms, with one 1.3.  Beside other threads of Python,
+    which share the number, there is no bound.
 
     Parameters
     ----------
     *arrays : array, shape (m, n)
-        What is factored or multiplied, on the host.
+        What is factored or multiplied, and right-hand sides, on the host.
 
     Examples
     --------
@@ -369,7 +370,7 @@ def threads_for_reflectors(*arrays: Array) -> contextlib.AbstractContextManager[
         a.dtype.kind == "f" and a.size <= _MOST_REFLECTED and min(a.shape) <= _NARROW
         for a in arrays
     )
-    return blas_bound.to_one() if small and blas_threads() > 1 else _UNBOUND
+    return one_thread_if_alone() if small and blas_threads() > 1 else _UNBOUND
 
 
 def qr_and_q(a: Array, b: Array, threads: bool = False) -> Vectors:
