@@ -68,10 +68,10 @@ def square_lstsq(
     if driver != "gelsy" and is_device_array(a):
         return lstsq_by_svd(a, b, cond, driver, lower=lower)
     right = to_host(b) if nrhs else np.zeros((len(a), 1), a.dtype)  # LAPACK refuses nrhs = 0
-    there = to_host(a)
-    with threads_for_reflectors(there, right):
+    here = to_host(a)
+    with threads_for_reflectors(here, right):
         x, _, rank, s = scipy.linalg.lstsq(
-            there, right, cond, lapack_driver=driver, check_finite=False
+            here, right, cond, lapack_driver=driver, check_finite=False
         )
     return xp.asarray(x[:, :nrhs]), np.int64(rank), None if s is None else xp.asarray(s)
 

@@ -281,29 +281,29 @@ def quick_estimate(problem: Problem, options: Options, worker: WorkerInfo) -> fl
 def _estimate(
     problem: Problem, options: Options, worker: WorkerInfo, profile: Profile | None
 ) -> float:
-    return _stages(problem, options, (worker,), profile)[1].seconds()
+    return _stages(problem, options, (worker,), profile).seconds()
 
 
 def team_estimate(
     problem: Problem, workers: Sequence[WorkerInfo], options: Options | None = None
 ) -> float:
     """Estimate the seconds of a run on CPU workers of this process, without planning it."""
-    model, count = machine_model(workers, problem.dtype, measure=False), len(workers)
-    layout, stages = _stages(problem, options or Options(), workers, current_profile())
+    stages = _stages(problem, options or Options(), workers, current_profile())
+    model, layout, waiting = stages.model, stages.layout, min(len(workers), _MOST_WAITING)
     threads = sum(worker.blas_threads for worker in workers)
     alone = sum(in_effect(worker.blas_threads) for worker in workers)
     sharing = alone / in_effect(threads) if model.unmeasured else 1.0
-    calls = _LOCKED * min(count, _MOST_WAITING) * layout.kt * layout.nt
+    calls = _LOCKED * waiting * layout.kt * layout.nt
     return model.dask.start + model.dask.hop + sharing * stages.seconds() + calls
 
 
 def _stages(
     problem: Problem, options: Options, workers: Sequence[WorkerInfo], profile: Profile | None
-) -> tuple[TileLayout, Stages]:
+) -> Stages:
     layout, _ = choose_tiles(problem, options, workers, profile)
     model = machine_model(workers, problem.dtype, measure=False).computing(options.products)
     tasks = ROUTINES[problem.routine].tasks
-    return layout, Stages(tasks, layout, model, range(len(workers)), None, problem.dtype)
+    return Stages(tasks, layout, model, range(len(workers)), None, problem.dtype)
 
 
 def library_estimate(problem: Problem, worker: WorkerInfo) -> float:

@@ -117,8 +117,8 @@ class Stages:
         panel_worker: int | None, dtype: Any, neighbours: int | Sequence[int] = 0,
         speeds: Sequence[float] = (),
     ) -> None:  # fmt: skip
-        self._steps, self._layout, self._dtype = StepKernels.of(build), layout, np.dtype(dtype)
-        self._model, self._owners, self._panel_worker = model, owners, panel_worker
+        self._steps, self.layout, self._dtype = StepKernels.of(build), layout, np.dtype(dtype)
+        self.model, self._owners, self._panel_worker = model, owners, panel_worker
         merged = [neighbours] * len(owners) if isinstance(neighbours, int) else neighbours
         self._neighbours = merged[0]
         #: Columns that are factored in blocks of several panels, and of one such block.
@@ -152,7 +152,7 @@ class Stages:
 
     def _seconds(self, calls: Sequence[Call], worker: int | None = None) -> float:
         """Return the time of calls on a worker, by default on an owner of columns."""
-        model = self._model.devices[self._owners[0] if worker is None else worker]
+        model = self.model.devices[self._owners[0] if worker is None else worker]
         times = [model.kernel_seconds(kind, shapes, self._dtype) for kind, shapes in calls]
         # A GPU's host issues the next calls while it works.
         issuing = model.issue_seconds * len(times) if model.kind == "cpu" else 0.0
@@ -160,7 +160,7 @@ class Stages:
 
     def _issuing(self, calls: Sequence[Call]) -> float:
         """Return the seconds in which a host thread enqueues calls on a GPU."""
-        model = self._model.devices[self._owners[0]]
+        model = self.model.devices[self._owners[0]]
         if model.kind == "cpu":
             return 0.0
         enqueuing = sum(model.host_seconds(call.kind, call.shapes) for call in calls)
@@ -168,23 +168,23 @@ class Stages:
 
     def tile(self, start: int, nb: int) -> Tile:
         """Return the diagonal tile of size `nb` that begins at `start`."""
-        m, n = self._layout.m, self._layout.n
+        m, n = self.layout.m, self.layout.n
         rows, columns = min(nb, m - start), min(nb, n - start)
         return Tile(start, rows, columns, m - start - rows, n - start - columns)
 
     def panel(self, tile: Tile) -> Panel:
         """Return the times of the tile column of a tile."""
-        calls = self._steps.panel(tile, right_hand_sides=self._layout.nrhs > 0)
+        calls = self._steps.panel(tile, right_hand_sides=self.layout.nrhs > 0)
         factor = [call for call in calls if SPECS[call.kind].chain]
         finish = [call for call in calls if not SPECS[call.kind].chain]
         chain, own = self._steps.closing(tile)
-        device, overlap = self._model.devices[self._owners[0]], Overlap()
+        device, overlap = self.model.devices[self._owners[0]], Overlap()
         if factor and device.kind == "gpu":
             overlap = device.overlap(factor[0].kind, self._updating(tile).columns)
         # Without a factorization, the factors are given.
         travel = self._travel_seconds(tile, factor, finish) if factor else 0.0
         closing = self._seconds([*chain, *own]) * self._share
-        if nrhs := self._layout.nrhs:
+        if nrhs := self.layout.nrhs:
             columns = max(nrhs - tile.start * self._steps.begins_late(tile), 0)
             closing += self._dealt_out(partial(self._steps.substitution, tile), columns, tile)
         seconds = self._seconds(factor, self._panel_worker)
@@ -193,13 +193,13 @@ class Stages:
 
     def _travel_seconds(self, tile: Tile, factor: Sequence[Call], finish: Sequence[Call]) -> float:
         """Return the time to send a panel to other owners, and to the panel worker and back."""
-        model, owners, at, seconds = self._model, self._owners, self._panel_worker, 0.0
+        model, owners, at, seconds = self.model, self._owners, self._panel_worker, 0.0
         itemsize = self._dtype.itemsize
         if at is not None:
             nbytes = math.prod(factor[0].shapes[0]) * itemsize
             seconds += 2 * model.transfer_seconds(nbytes, owners[0], at, private=True)
         if len(owners) > 1 and (finish or at is None):  # or else it comes from the panel worker
-            nbytes = (self._layout.m - tile.start) * tile.columns * itemsize
+            nbytes = (self.layout.m - tile.start) * tile.columns * itemsize
             others = len(owners) - 1
             seconds += model.transfer_seconds(nbytes, owners[0], owners[1], receivers=others)
         return seconds
@@ -207,7 +207,7 @@ class Stages:
     def trailing(self, tile: Tile) -> Trailing:
         """Return the trailing update of a tile's step."""
         own, tile = tile, self._updating(tile)
-        inside, right = tile.beyond, self._layout.nrhs
+        inside, right = tile.beyond, self.layout.nrhs
         if right and self._steps.rides_along(tile):
             inside, right = tile.beyond + right, 0
 
@@ -281,7 +281,7 @@ class Stages:
         return sum(stages) * (len(tiles) + 1) / len(stages)
 
     def _own_tiles(self) -> list[Tile]:
-        return [Tile.of(self._layout, k) for k in range(self._layout.kt)]
+        return [Tile.of(self.layout, k) for k in range(self.layout.kt)]
 
     def _stages(self, tiles: Sequence[Tile], part: float = 1.0, every: int = 1) -> Iterator[float]:
         """Yield the times from panel to panel, and of the last update, or one of so many.
@@ -314,7 +314,7 @@ class Stages:
 
     def elements_loaded(self) -> list[int]:
         """Return how many elements of each tile column are copied to a GPU, and back."""
-        layout = self._layout
+        layout = self.layout
         inside = layout.nt if self._steps.trapezoid else 0  # columns from their diagonal tiles down
         return [
             width * (layout.m - (layout.row(j) if j < inside else 0))
@@ -327,9 +327,9 @@ class Stages:
         On average half of the columns are there meanwhile.  `source` is as for
         `MachineModel.host_seconds`.
         """
-        layout, nbytes = self._layout, sum(self.elements_loaded()) * self._dtype.itemsize
+        layout, nbytes = self.layout, sum(self.elements_loaded()) * self._dtype.itemsize
         left = max(
-            self._model.host_seconds(nbytes * kind._share, kind._owners[0], source=source)
+            self.model.host_seconds(nbytes * kind._share, kind._owners[0], source=source)
             for kind in self._kinds
         )
         stages = self._stages(self._own_tiles(), 0.5)

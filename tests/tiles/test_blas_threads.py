@@ -12,7 +12,7 @@ import scipy.linalg
 from threadpoolctl import threadpool_limits
 
 import hetero_la
-from hetero_la.tiles.arrays.host_threads import copy_threads
+from hetero_la.tiles.arrays.host_threads import COPY_THREADS, copy_threads
 from hetero_la.tiles.kernels.cpu import lapack
 from hetero_la.tiles.kernels.cpu.blas_threads import blas_threads, one_thread_if_alone
 
@@ -29,7 +29,7 @@ def _four_threads() -> Iterator[None]:
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the test's own thread look as if there were none but it and those that copy."""
     copy_threads().submit(int).result()
-    copying = [t for t in threading.enumerate() if t.name.startswith("hetero-la-copy")]
+    copying = [t for t in threading.enumerate() if t.name.startswith(COPY_THREADS)]
     assert copying
     monkeypatch.setattr(threading, "enumerate", lambda: [threading.current_thread(), *copying])
 
