@@ -232,6 +232,18 @@ def test_plain_input_goes_through_as_it_is(given: Any) -> None:
     assert over_stacks(a=2)(lambda a: a)(given) is given
 
 
+def test_calls_with_other_arguments_say_what_python_says() -> None:
+    a = stack((3,), 4, 4)
+    for call, message in (
+        (lambda: solve(a), "missing a required argument: 'b'"),
+        (lambda: inv(a, False, True, 3), "too many positional arguments"),
+        (lambda: solve(a, a, a=a), "multiple values for argument 'a'"),
+        (lambda: solve(a, a, what=1), "there is no option 'what'"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            call()
+
+
 # --- on a GPU
 
 

@@ -54,8 +54,8 @@ class Uncertain(NamedTuple):
 
 def unless(doubts: Any, found: Any) -> Any:
     """Return what was found of a stack, without the matrices of which there are doubts."""
-    numbers = np.flatnonzero(to_host(doubts)).tolist()
-    return Uncertain(found, numbers) if numbers else found
+    doubts = to_host(doubts)
+    return Uncertain(found, np.flatnonzero(doubts).tolist()) if doubts.any() else found
 
 
 def failures(info: Any, check_finite: bool) -> np.ndarray:
@@ -94,11 +94,11 @@ def array_function(
                 else:
                     if args[0].size < LEAST_ELEMENTS or movable is None:
                         return function(*args, **kwargs)
-                if _are_on_current_gpu(args, ndims) and (
-                    movable is None or args[0].size > MOST_ELEMENTS
+                if _are_on_current_gpu(args, len(ndims)) and (
+                    movable is None or args[0].size > MOST_ELEMENTS or args[0].ndim > ndims[0]
                 ):
                     with on_device_of(args[0]):
-                        return function(*args, **kwargs)
+                        return split(*args, **kwargs)
             entries = _entries(args, kwargs)
             if any(map(is_foreign, entries)):
                 return _converted(wrapped, args, kwargs)
@@ -119,16 +119,13 @@ def array_function(
     return decorate
 
 
-def _are_on_current_gpu(args: tuple[Any, ...], ndims: list[int]) -> bool:
-    """Return whether arguments are single matrices and vectors on the current GPU."""
+def _are_on_current_gpu(args: tuple[Any, ...], count: int) -> bool:
+    """Return whether the first arguments are arrays on the current GPU."""
     if not is_device_array(args[0]):
         return False
     require_cuda()
     gpu = current_gpu()
-    return all(
-        is_device_array(value) and value.ndim <= ndim and value.device.id == gpu
-        for value, ndim in zip(args, ndims, strict=False)
-    )
+    return all(is_device_array(value) and value.device.id == gpu for value in args[:count])
 
 
 def foreign_too(function: F) -> F:
@@ -230,19 +227,53 @@ def over_stacks(together: Callable[..., Any] | None = None, **core: int | str) -
 
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
+        ndims = [_most_dimensions(ndim) for ndim in core.values()]
+        kinds = [each.kind for each in signature.parameters.values()]
+        most = kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        shared = signature.parameters.keys() - {*core, "report"}  # further ones of `together`
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            for i, (name, ndim) in enumerate(core.items()):
+            for i, (name, ndim) in enumerate(zip(core, ndims, strict=True)):
                 value: Any = args[i] if i < len(args) else kwargs.get(name)
-                if np.ndim(value) > _most_dimensions(ndim):
-                    bound = signature.bind(*args, **kwargs)
-                    return _for_each(function, bound, core, together)
-            return function(*args, **kwargs)
+                if np.ndim(value) > ndim:
+                    break
+            else:
+                return function(*args, **kwargs)
+            found_by = together
+            fits = len(args) <= most and kwargs.keys() <= shared
+            if together and fits and _are_stacks(args, ndims):
+                found = together(*args, **kwargs)
+                if found is not None and not isinstance(found, Uncertain):
+                    return found
+                found_by = _giving(found)
+            return _for_each(function, signature.bind(*args, **kwargs), core, found_by)
 
         return cast(F, wrapped)
 
     return decorate
+
+
+def _are_stacks(args: tuple[Any, ...], ndims: list[int]) -> bool:
+    """Return whether the first arguments are stacks of one length, not empty, on one device."""
+    if len(args) < len(ndims):
+        return False
+    first = args[0]
+    on_gpu = is_device_array(first)
+    for value, ndim in zip(args, ndims, strict=False):
+        if on_gpu:
+            if not is_device_array(value) or value.device != first.device:
+                return False
+        elif type(value) is not np.ndarray:
+            return False
+        if value.ndim != ndim + 1 or not value.size or len(value) != len(first):
+            return False
+    return True
+
+
+def _giving(found: Any) -> Callable[..., Any]:
+    """Return a function that returns what has been found."""
+    return lambda *args, **kwargs: found
 
 
 def _most_dimensions(ndim: int | str) -> int:

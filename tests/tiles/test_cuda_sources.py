@@ -34,15 +34,16 @@ def sources_of(dtype: np.dtype) -> Iterator[Source]:
     yield common.PERMUTE
     for file in ("columns", "lower", "triangles", "reconstruct", "growth", "band", "norms"):
         yield common.source(file, dtype)
+    yield common.source("stacks", dtype)
     # Only single precision has parts.
     yield common.source("products", np.dtype(dtype.char.translate({ord("d"): "f", ord("D"): "F"})))
     for rows in (1, 4):
         yield resident_lu.strips_source(dtype, rows)
     for shape in lu.SHAPES:
         yield lu.leaf_source(shape, shape.columns(dtype), dtype)
-    for file in ("stacks", "stack_factors"):
-        yield arrays.stacks_source(file, dtype)
-    yield arrays.stacks_source("stack_solutions", dtype, "WIDTH=16")
+    for order in (arrays.ONE_WARP, arrays.MOST):
+        yield arrays.stacks_source("stack_factors", dtype, order)
+        yield arrays.stacks_source("stack_solutions", dtype, order, "WIDTH=16")
     yield least_squares.least_squares_source(dtype)
     for resident in (True, False):
         yield lu.tall_source(dtype, resident)

@@ -12,11 +12,11 @@
 template <int COLUMNS>
 constexpr int BYTES = COLUMNS * sizeof(Scalar);
 template <int COLUMNS>
-constexpr int LOADS = BYTES<COLUMNS> <= 8 ? 16 : (BYTES<COLUMNS> <= 128 ? 8 : 4);
+constexpr int LOADS = BYTES<COLUMNS> <= 128 ? 8 : 4;
 
 // Blocks of the most threads for which a multiprocessor has registers.
 template <int COLUMNS>
-constexpr int BLOCKS = BYTES<COLUMNS> <= 32 || sizeof(Scalar) == 4 ? 2 : 1;
+constexpr int BLOCKS = MOST > 32 && (BYTES<COLUMNS> <= 32 || sizeof(Scalar) == 4) ? 2 : 1;
 
 template <int COLUMNS>
 struct Group {
@@ -74,6 +74,39 @@ __device__ inline void subtract_rows(Scalar (&x)[COLUMNS], const Group<COLUMNS>&
     }
 }
 
+// Overwrite the group's `count` rows by solutions with its triangle, each thread having a column.
+template <int COLUMNS>
+__device__ inline void solve_by_columns(Group<COLUMNS>& s, int count, bool lower)
+{
+    const int column = threadIdx.x;
+    if (column >= COLUMNS) return;
+    Scalar x[GROUP];
+#pragma unroll
+    for (int p = 0; p < GROUP; p++) x[p] = p < count ? s.rows[p][column] : make_scalar(0);
+    if (lower) {
+#pragma unroll
+        for (int p = 0; p < GROUP; p++) {
+            x[p] = multiply(x[p], s.triangle[p][p]);
+#pragma unroll
+            for (int i = p + 1; i < GROUP; i++) {
+                x[i] = subtract_product(s.triangle[p][i], x[p], x[i]);
+            }
+        }
+    } else {
+#pragma unroll
+        for (int p = GROUP - 1; p >= 0; p--) {
+            if (p >= count) continue;
+            x[p] = multiply(x[p], s.triangle[p][p]);
+#pragma unroll
+            for (int i = 0; i < p; i++) x[i] = subtract_product(s.triangle[p][i], x[p], x[i]);
+        }
+    }
+#pragma unroll
+    for (int p = 0; p < GROUP; p++) {
+        if (p < count) s.rows[p][column] = x[p];
+    }
+}
+
 // Overwrite columns first .. first + N of the group's `count` rows by solutions with its triangle,
 // each lane having a row.
 template <int N, int COLUMNS>
@@ -102,13 +135,16 @@ __device__ inline void solve_columns(Group<COLUMNS>& s, int first, int count, bo
     }
 }
 
-// Solve with the group's triangle; the fewer warps, the more columns each has at once.
+// Solve with the group's triangle; the fewer warps, the more columns each has at once.  As many
+// columns as rows are solved for by threads that need not exchange them.
 template <int COLUMNS>
 __device__ inline void solve_group(Group<COLUMNS>& s, int count, bool lower)
 {
     constexpr int FEW = COLUMNS < 4 ? COLUMNS : 4, MANY = COLUMNS < GROUP / 2 ? COLUMNS : GROUP / 2;
     const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    if (warps == 1) {
+    if (COLUMNS >= GROUP) {
+        solve_by_columns(s, count, lower);
+    } else if (warps == 1) {
         for (int c = 0; c < COLUMNS; c += MANY) solve_columns<MANY>(s, c, count, lower);
     } else {
         for (int c = FEW * warp; c < COLUMNS; c += FEW * warps) {
@@ -151,13 +187,14 @@ __device__ inline void eliminate(Scalar (&x)[COLUMNS], int place, Line line, int
     __syncthreads();
 }
 
-// Solve with a triangle of order n for the rows of a block, thread i having row i.
+// Solve with a triangle of order n for the rows of a block, thread i having row i; `zero` rows are
+// zero, and stay so.
 template <int COLUMNS>
-__device__ inline void solve_triangle(Scalar (&x)[COLUMNS], int n, Line line, Form form,
+__device__ inline void solve_triangle(Scalar (&x)[COLUMNS], int n, Line line, Form form, int zero,
                                       Group<COLUMNS>& s)
 {
     const int row = threadIdx.x, place = row < n ? row : -1, groups = (n + GROUP - 1) / GROUP;
-    for (int g = 0; g < groups; g++) {
+    for (int g = zero / GROUP; g < groups; g++) {
         const int first = GROUP * (form.lower ? g : groups - 1 - g);
         eliminate(x, place, line, first, min(GROUP, n - first), form, s);
     }
@@ -166,9 +203,10 @@ __device__ inline void solve_triangle(Scalar (&x)[COLUMNS], int n, Line line, Fo
 // Packed factors, column-major, and what is solved with: of LU, A without its interchanges.
 enum Kind { PLAIN, TRANSPOSED, ADJOINT, CHOLESKY };
 
+// The first `zero` rows of the right-hand sides are zero.
 template <int COLUMNS>
 __device__ inline void solve_with(const Scalar* factors, int n, Index kind, Scalar (&x)[COLUMNS],
-                                  Group<COLUMNS>& s)
+                                  Group<COLUMNS>& s, int zero = 0)
 {
     const Line down = {factors + threadIdx.x, n, false};
     const Line across = {factors + Index(threadIdx.x) * n, 1, kind == ADJOINT || kind == CHOLESKY};
@@ -176,7 +214,7 @@ __device__ inline void solve_with(const Scalar* factors, int n, Index kind, Scal
     for (int half = 0; half < 2; half++) {
         const bool lower = half == 0, plain = lower ? !turned : kind == PLAIN;
         const Form form = {lower, lower ? kind == PLAIN : turned};
-        solve_triangle(x, n, plain ? down : across, form, s);
+        solve_triangle(x, n, plain ? down : across, form, lower ? zero : 0, s);
     }
 }
 

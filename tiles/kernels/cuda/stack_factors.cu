@@ -5,7 +5,8 @@
 // from matrix to matrix, `down` from row to row, `across` from column to column), and what the
 // columns before them make of them is subtracted before they are factored.  Factors are
 // column-major.  Where they are not null, `info` is LAPACK's, and -1 where an entry is not finite;
-// `norm` is A's 1-norm, or infinity where it is not factored; `ipiv` has interchanges from 0 on.
+// `norm` is A's 1-norm, with |re| + |im| for the modulus as in LAPACK's xGERFS, or infinity where
+// it is not factored; `ipiv` has interchanges from 0 on.
 
 #include "rows.cuh"
 
@@ -17,11 +18,11 @@ struct Panel {
 };
 
 struct Norm {
-    REAL sums[MOST];  // of moduli in each column
+    REAL sums[MOST];  // of sizes in each column
     double of_warp[32];
 };
 
-// Over the rows of a warp, the sum of moduli in column lane % GROUP of those before `end`: at each
+// Over the rows of a warp, the sum of sizes in column lane % GROUP of those before `end`: at each
 // step a lane sends half of its columns to another one, and adds what it gets to the other half.
 __device__ inline REAL column_sum(const Scalar (&a)[GROUP], int end)
 {
@@ -30,8 +31,8 @@ __device__ inline REAL column_sum(const Scalar (&a)[GROUP], int end)
     REAL sums[HALF];
 #pragma unroll
     for (int c = 0; c < HALF; c++) {
-        const REAL first = c < end ? REAL(modulus(a[c])) : REAL(0);
-        const REAL second = c + HALF < end ? REAL(modulus(a[c + HALF])) : REAL(0);
+        const REAL first = c < end ? pivot_size(a[c]) : REAL(0);
+        const REAL second = c + HALF < end ? pivot_size(a[c + HALF]) : REAL(0);
         const REAL other = __shfl_xor_sync(~0u, lane & HALF ? first : second, HALF);
         sums[c] = (lane & HALF ? second : first) + other;
     }
@@ -49,7 +50,7 @@ __device__ inline REAL column_sum(const Scalar (&a)[GROUP], int end)
     return GROUP == 32 ? sums[0] : sums[0] + __shfl_xor_sync(~0u, sums[0], GROUP);
 }
 
-// Add the moduli of a panel's columns, those before `end`, to their sums.
+// Add the sizes of a panel's columns, those before `end`, to their sums.
 __device__ inline void add_columns(const Scalar (&a)[GROUP], int first, int end, Norm& s)
 {
     const int lane = threadIdx.x % 32;
@@ -57,7 +58,7 @@ __device__ inline void add_columns(const Scalar (&a)[GROUP], int first, int end,
     if (lane < GROUP) atomicAdd(s.sums + first + lane, sum);
 }
 
-// Store what was found of a matrix; each thread has a column's sum of moduli.
+// Store what was found of a matrix; each thread has a column's sum of sizes.
 __device__ inline void conclude(int failed, bool finite, double sum, int* info, double* norm,
                                 Norm& s)
 {
@@ -199,14 +200,14 @@ extern "C" __global__ void __launch_bounds__(MOST, BLOCKS<GROUP>)
     const Line line = {L, order, false};
     bool finite = true;
     int failed = 0;
-    double left = 0;  // moduli to the left of the diagonal, which are above it, too
+    double left = 0;  // sizes to the left of the diagonal, which are above it, too
     Scalar a[GROUP];
     for (int first = 0; first < n && !failed; first += GROUP) {
         const int width = min(GROUP, n - first), at = row - first;
         load(a, A + first * across, across, width, inside, finite);
         add_columns(a, first, at + 1, sums);
 #pragma unroll
-        for (int c = 0; c < GROUP; c++) left += c < at ? modulus(a[c]) : 0;
+        for (int c = 0; c < GROUP; c++) left += c < at ? pivot_size(a[c]) : 0;
         for (int g = 0; g < first; g += GROUP) {  // the panel's own rows of L, as columns of L^H
             if (0 <= at && at < width) {
                 Scalar l[LOADS<GROUP>];

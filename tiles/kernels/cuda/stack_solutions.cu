@@ -1,7 +1,7 @@
 // Solutions with the factors of small square matrices, a block for some columns of a matrix, a
 // thread for each row.  Compiled with -DMOST (the largest order), -DGROUP and -DWIDTH.
 
-#include "rows.cuh"
+#include "condition.cuh"
 
 constexpr int STEPS = 3;  // most steps of refinement
 
@@ -20,17 +20,18 @@ struct Given {
 // What a block has of a system: some columns, and of each the thread's row.
 struct System {
     Given A, B;
-    Scalar* X;    // this thread's row of the first column
-    int n, row;   // the row of A and B that the interchanges have brought here; -1 for none
-    Index from;   // the first column of B
-    int columns;  // how many there are
+    Scalar* X;      // this thread's row of the first column
+    const int* to;  // which columns of X are solved for; null for the same as of B
+    int n, row;     // the row of A and B that the interchanges have brought here; -1 for none
+    Index from;     // the first column of B
+    int columns;    // how many there are
 
     __device__ bool has(int c) const { return row >= 0 && c < columns; }
-    __device__ Scalar& x(int c) const { return X[c * Index(n)]; }
+    __device__ Scalar& x(int c) const { return X[(to ? to[from + c] : from + c) * n]; }
 };
 
 struct Sums {
-    double size[WIDTH], left[WIDTH];  // sums of moduli of columns of X, and of B - A X
+    double size[WIDTH], left[WIDTH];  // sums of sizes in columns of X, and of B - A X
 };
 
 // x <- this thread's row of B
@@ -60,15 +61,15 @@ __device__ inline void subtract_product_with(Scalar (&r)[WIDTH], const System& o
     }
 }
 
-// Add up the moduli of columns of X, and of r.
+// Add up the sizes in columns of X, and of r.
 __device__ inline void add_up(const Scalar (&r)[WIDTH], const System& of, Sums& s)
 {
     for (int c = threadIdx.x; c < WIDTH; c += blockDim.x) s.size[c] = s.left[c] = 0;
     __syncthreads();
 #pragma unroll
     for (int c = 0; c < WIDTH; c++) {
-        const double size = warp_sum(of.has(c) ? modulus(of.x(c)) : 0);
-        const double left = warp_sum(modulus(r[c]));
+        const double size = warp_sum(of.has(c) ? pivot_size(of.x(c)) : 0);
+        const double left = warp_sum(pivot_size(r[c]));
         if (threadIdx.x % 32 == 0) {
             atomicAdd(s.size + c, size);
             atomicAdd(s.left + c, left);
@@ -87,54 +88,89 @@ __device__ inline double backward_error(const Sums& s, double anorm)
     return error;
 }
 
-// Solve from packed factors with right-hand sides B, or the identity; X is column-major.  Row i of
-// P A is row perm[i] of A; without `perm`, nothing was interchanged.  With A and its 1-norms, X of
-// LU factors is refined while its backward error is above `enough` and halves, as LAPACK does.
-// `size`, one row for each part of the columns, gets the largest 1-norm of these in X.
-extern "C" __global__ void __launch_bounds__(MOST, BLOCKS<WIDTH>)
-    solve(const Scalar* factors, Index kind, Index order, const int* perm,  //
-          const Scalar* B, Index bstep, Index bdown, Index bacross, Index nrhs, Scalar* X,
-          const Scalar* A, Index astep, Index adown, Index aacross, const double* norm,
-          double enough, double* size)
+struct Solving {
+    Group<WIDTH> group;
+    Sums sums;
+};
+
+// Solve, and refine; returns the largest 1-norm of a column of X.
+__device__ inline double solve_system(const System& of, const Scalar* factors, Index kind,
+                                      const double* norm, double enough, Solving& s)
 {
-    __shared__ Group<WIDTH> group;
-    __shared__ Sums sums;
-    const Index parts = (nrhs + WIDTH - 1) / WIDTH, matrix = blockIdx.x / parts;
-    const Index part = blockIdx.x % parts;
-    const int n = int(order), row = threadIdx.x;
-    const bool turned = kind == TRANSPOSED || kind == ADJOINT;
-    const int moved = row >= n ? -1 : perm ? perm[matrix * n + row] : row;
-    System of;
-    of.A = {A ? A + matrix * astep : A, adown, aacross};
-    of.B = {B ? B + matrix * bstep : B, bdown, bacross};
-    of.n = n;
-    of.row = turned && row < n ? row : moved;
-    of.from = part * WIDTH;
-    of.columns = int(min(Index(WIDTH), nrhs - of.from));
-    of.X = X + (matrix * nrhs + of.from) * n + (turned ? moved : row);
+    const int zero = of.B.first ? 0 : int(of.from);
     Scalar x[WIDTH];
     double previous = 0;
     for (int step = 0; step <= STEPS; step++) {
         load(x, of);
         if (step > 0) {
-            subtract_product_with(x, of, group);
-            add_up(x, of, sums);
-            const double error = backward_error(sums, norm[matrix]);
+            subtract_product_with(x, of, s.group);
+            add_up(x, of, s.sums);
+            const double error = backward_error(s.sums, *norm);
             if (!(error > enough && (step == 1 || error < previous / 2))) break;
             previous = error;
         }
-        solve_with(factors + matrix * order * order, n, kind, x, group);
+        solve_with(factors, of.n, kind, x, s.group, zero);
 #pragma unroll
         for (int c = 0; c < WIDTH; c++) {
             if (of.has(c)) of.x(c) = step ? add(of.x(c), x[c]) : x[c];
         }
-        if (!A) break;
+        if (!of.A.first) break;
     }
-    if (!size) return;
     __syncthreads();
-    add_up(x, of, sums);
+    add_up(x, of, s.sums);
     double largest = 0;
-    for (int c = 0; c < WIDTH; c++) largest = larger(largest, sums.size[c]);
-    const Index matrices = gridDim.x / parts;
-    if (row == 0) size[part * matrices + matrix] = largest;
+    for (int c = 0; c < WIDTH; c++) largest = larger(largest, s.sums.size[c]);
+    return largest;
+}
+
+struct Judging {
+    Group<1> group;
+    Candidates candidates;
+    double of_warp[32];
+};
+
+// Solve from packed factors with right-hand sides B, or the identity (but not with transposed LU
+// factors); X is column-major.  Row i of P A is row perm[i] of A; without `perm`, nothing was
+// interchanged.  With A and its 1-norms, X of LU factors is refined while its backward error is
+// above `enough` and halves, as LAPACK does.  `size`, one row for each part of the columns, gets
+// the largest 1-norm of these in X.  With `rcond`, further blocks, one for each matrix, estimate
+// reciprocal condition numbers from the 1-norms.
+extern "C" __global__ void __launch_bounds__(MOST, BLOCKS<WIDTH>)
+    solve(const Scalar* factors, Index kind, Index order, const int* perm,  //
+          const Scalar* B, Index bstep, Index bdown, Index bacross, Index nrhs, Scalar* X,
+          const Scalar* A, Index astep, Index adown, Index aacross, const double* norm,
+          double enough, double* size, Index matrices, double once, double twice, double* rcond)
+{
+    __shared__ union {
+        Solving solving;
+        Judging judging;
+    } shared;
+    const Index parts = (nrhs + WIDTH - 1) / WIDTH, estimated = blockIdx.x - parts * matrices;
+    const Index matrix = estimated < 0 ? blockIdx.x / parts : estimated;
+    const int n = int(order), row = threadIdx.x;
+    factors += matrix * order * order;
+    if (norm) norm += matrix;
+    if (estimated >= 0) {
+        Judging& s = shared.judging;
+        const Inverse inverse = {factors, n, kind, s.group, s.candidates, s.of_warp};
+        const double found = reciprocal_condition(inverse, *norm, {once, twice});
+        if (row == 0) rcond[matrix] = found;
+        return;
+    }
+    const Index part = blockIdx.x % parts;
+    const bool turned = kind == TRANSPOSED || kind == ADJOINT;
+    if (perm) perm += matrix * n;
+    const int moved = row < n && perm ? perm[row] : row;
+    System of;
+    of.A = {A ? A + matrix * astep : A, adown, aacross};
+    of.B = {B ? B + matrix * bstep : B, bdown, bacross};
+    // A^-1 = U^-1 L^-1 P has the columns of U^-1 L^-1 in another order
+    of.to = B ? nullptr : perm;
+    of.n = n;
+    of.row = row >= n ? -1 : turned || !B ? row : moved;
+    of.from = part * WIDTH;
+    of.columns = int(min(Index(WIDTH), nrhs - of.from));
+    of.X = X + matrix * nrhs * n + (turned ? moved : row);
+    const double largest = solve_system(of, factors, kind, norm, enough, shared.solving);
+    if (size && row == 0) size[part * matrices + matrix] = largest;
 }

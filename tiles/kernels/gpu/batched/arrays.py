@@ -25,6 +25,8 @@ from hetero_la.tiles.kernels.gpu.sources import Source, kernel
 #: Largest order of matrices that are factored together, a thread for each row: beyond it a run for
 #: each matrix fills the GPU.
 MOST = 512
+#: Largest order for which a block has one warp, and with it all registers.
+ONE_WARP = 32
 #: Bytes of a row of a panel, which a thread has in registers, and most columns of a panel.
 _ROW_BYTES, _MOST_COLUMNS = 256, 32
 
@@ -42,10 +44,11 @@ class Batch(NamedTuple):
 
 
 @functools.cache
-def stacks_source(file: str, dtype: np.dtype, *defines: str) -> Source:
-    """Return a source of kernels that have a block for each matrix."""
+def stacks_source(file: str, dtype: np.dtype, order: int, *defines: str) -> Source:
+    """Return a source of kernels that have a block for each matrix, of an order."""
     group = min(_ROW_BYTES // dtype.itemsize, _MOST_COLUMNS)
-    return Source(file, dtype, (f"MOST={MOST}", f"GROUP={group}", *defines))
+    most = ONE_WARP if order <= ONE_WARP else MOST
+    return Source(file, dtype, (f"MOST={most}", f"GROUP={group}", *defines))
 
 
 def threads_of(order: int) -> int:

@@ -13,7 +13,7 @@ from hetero_la.tiles.kernels.gpu.batched.arrays import (
     stacks_source,
     threads_of,
 )
-from hetero_la.tiles.kernels.gpu.common import ceil_div
+from hetero_la.tiles.kernels.gpu.common import ceil_div, source
 from hetero_la.tiles.kernels.gpu.queue import element_strides
 from hetero_la.tiles.kernels.gpu.sources import kernel
 
@@ -35,6 +35,18 @@ class Refinement(NamedTuple):
     enough: float
 
 
+class Estimation(NamedTuple):
+    """Addresses of 1-norms and for reciprocal condition numbers, and what is certain of these.
+
+    Estimates that are at least `once` by one solve, or `twice` by two, are not improved.
+    """
+
+    norms: int
+    rconds: int
+    once: float
+    twice: float
+
+
 class Factored(NamedTuple):
     """A stack of packed factors.
 
@@ -51,27 +63,31 @@ class Factored(NamedTuple):
 
     def solve(
         self, b: Array | None, kind: FactorKind, *, sizes: int = 0,
-        refined: Refinement | None = None,
+        refined: Refinement | None = None, estimation: Estimation | None = None,
     ) -> Array:  # fmt: skip
-        """Return solutions, of the identity without right-hand sides.
+        """Return solutions; without right-hand sides, the inverse, but not of a transpose.
 
         At the address `sizes`, an array of shape (`parts_of` the columns, count) gets the largest
         1-norm of a column of X in each part, which is not finite if one of its entries is not.
+        Condition numbers are estimated at the same time.
         """
-        count, n, _ = self.factors.shape
-        nrhs, dtype = n if b is None else b.shape[2], self.factors.dtype
-        x = column_major(count, n, nrhs, dtype)
+        (count, n, _), dtype = self.factors.shape, self.factors.dtype
+        nrhs = n if b is None else b.shape[2]
+        x, parts = column_major(count, n, nrhs, dtype), parts_of(nrhs)
+        perm = 0 if self.perm is None else self.perm.data.ptr
         rhs = _NOTHING if b is None else (b.data.ptr, *element_strides(b))
-        matrix, norms, enough = _NOTHING, 0, 0.0
+        matrix, norms, enough, once, twice, rconds = _NOTHING, 0, 0.0, 0.0, 0.0, 0
         if refined:
             matrix = (refined.a.data.ptr, *element_strides(refined.a))
             norms, enough = refined.norms, refined.enough
-        source = stacks_source("stack_solutions", dtype, f"WIDTH={_width(nrhs)}")
-        kernel("solve", source)(
-            (count * parts_of(nrhs),), (threads_of(n),),
+        if estimation:
+            norms, rconds, once, twice = estimation
+            parts += 1
+        kernel("solve", stacks_source("stack_solutions", dtype, n, f"WIDTH={_width(nrhs)}"))(
+            (count * parts,), (threads_of(n),),
             (
-                self.factors.data.ptr, int(kind), n, 0 if self.perm is None else self.perm.data.ptr,
-                *rhs, nrhs, x.data.ptr, *matrix, norms, enough, sizes,
+                self.factors.data.ptr, int(kind), n, perm, *rhs, nrhs, x.data.ptr, *matrix, norms,
+                enough, sizes, count, once, twice, rconds,
             ),
         )  # fmt: skip
         return x
@@ -98,7 +114,7 @@ def factor_lu(a: Array, *, norms: int = 0, ipiv: int = 0, info: int = 0) -> Fact
 
     count, n, _ = a.shape
     factors, perm = column_major(count, n, n, a.dtype), cupy.empty((count, n), np.int32)
-    kernel("lu", stacks_source("stack_factors", a.dtype))(
+    kernel("lu", stacks_source("stack_factors", a.dtype, n))(
         (count,), (threads_of(n),),
         (
             a.data.ptr, *element_strides(a), n, factors.data.ptr, ipiv, perm.data.ptr, info, norms,
@@ -114,7 +130,7 @@ def factor_cholesky(a: Array, *, norms: int = 0, info: int = 0) -> Factored:
     """
     count, n, _ = a.shape
     factors = column_major(count, n, n, a.dtype)
-    kernel("cholesky", stacks_source("stack_factors", a.dtype))(
+    kernel("cholesky", stacks_source("stack_factors", a.dtype, n))(
         (count,), (threads_of(n),),
         (a.data.ptr, *element_strides(a), n, factors.data.ptr, info, norms),
     )  # fmt: skip
@@ -149,7 +165,7 @@ def permutations(piv: Array, m: int) -> tuple[Array, Array]:
     count, swaps = piv.shape
     perm, orders = cupy.empty((count, m), np.int32), cupy.empty((count, m), np.int64)
     ipiv = cupy.ascontiguousarray(piv, np.int32)
-    kernel("permutations", stacks_source("stacks", np.dtype(np.float64)))(
+    kernel("permutations", source("stacks", np.dtype(np.float64)))(
         (ceil_div(count, 256),), (256,),
         (ipiv.data.ptr, swaps, m, count, perm.data.ptr, orders.data.ptr),
     )  # fmt: skip

@@ -5,12 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from hetero_la.tiles.kernels.device import Array
-from hetero_la.tiles.kernels.gpu.batched.arrays import (
-    as_column_major,
-    stacks_source,
-    threads_of,
-)
+from hetero_la.tiles.kernels.gpu.batched.arrays import as_column_major
 from hetero_la.tiles.kernels.gpu.batched.factors import (
+    Estimation,
     Factored,
     FactorKind,
     Refinement,
@@ -19,6 +16,7 @@ from hetero_la.tiles.kernels.gpu.batched.factors import (
     parts_of,
     permutations,
 )
+from hetero_la.tiles.kernels.gpu.common import source
 from hetero_la.tiles.kernels.gpu.sources import kernel
 
 #: Solutions, and on the host for each matrix whether they are uncertain.
@@ -26,6 +24,10 @@ Checked = tuple[Array, np.ndarray]
 #: Two solves estimate a reciprocal condition number that is too large by a small factor at most;
 #: from so many eps on it is sure not to be below eps.
 _SURE = 10
+#: One solve is enough in double precision for an estimate of at least sqrt(eps): for a singular
+#: matrix it is that large only if a null vector is orthogonal to the vector solved for, to 1e-8.
+#: In single precision that would be 1e-4, which occurs.
+_ONCE = float(np.finfo(np.float64).eps) ** 0.5
 
 
 class _Report:
@@ -45,18 +47,15 @@ class _Report:
         first, row = self._array.data.ptr, 8 * count
         self.norms, self.rconds, self.sizes = first, first + row, first + 2 * row
 
-    def estimate(self, factors: Array, kind: FactorKind) -> None:
-        """Enqueue the estimates of condition numbers."""
-        (count, n, _), sure = factors.shape, _SURE * float(np.finfo(factors.dtype).eps)
-        kernel("condition", stacks_source("stacks", factors.dtype))(
-            (count,), (threads_of(n),),
-            (factors.data.ptr, int(kind), n, self.norms, sure, self.rconds),
-        )  # fmt: skip
+    def estimation(self, dtype: np.dtype) -> Estimation:
+        """Return what estimates condition numbers."""
+        once = _ONCE if dtype.char in "dD" else np.inf
+        return Estimation(self.norms, self.rconds, once, _SURE * float(np.finfo(dtype).eps))
 
     def read(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Wait; return norms, reciprocal condition numbers and norms of X."""
-        norms, rconds, *sizes = self._array.get()
-        return norms, rconds, np.max(sizes, axis=0)
+        found = self._array.get()
+        return found[0], found[1], found[2] if len(found) == 3 else found[2:].max(axis=0)
 
     def doubts(self, dtype: np.dtype) -> np.ndarray:
         """Wait; return which matrices are nearly singular, or have an X that is not finite."""
@@ -72,9 +71,10 @@ def solve(a: Array, b: Array, enough: float) -> Checked:
     """
     report = _Report(len(a), b.shape[2])
     found = factor_lu(a, norms=report.norms)
-    report.estimate(found.factors, FactorKind.LU)
-    refined = Refinement(a, report.norms, enough)
-    x = found.solve(b, FactorKind.LU, sizes=report.sizes, refined=refined)
+    x = found.solve(
+        b, FactorKind.LU, sizes=report.sizes, refined=Refinement(a, report.norms, enough),
+        estimation=report.estimation(a.dtype),
+    )  # fmt: skip
     return x, report.doubts(a.dtype)
 
 
@@ -85,8 +85,9 @@ def solve_positive(a: Array, b: Array) -> Checked:
     """
     report = _Report(len(a), b.shape[2])
     found = factor_cholesky(a, norms=report.norms)
-    report.estimate(found.factors, FactorKind.CHOLESKY)
-    x = found.solve(b, FactorKind.CHOLESKY, sizes=report.sizes)
+    x = found.solve(
+        b, FactorKind.CHOLESKY, sizes=report.sizes, estimation=report.estimation(a.dtype)
+    )
     return x, report.doubts(a.dtype)
 
 
@@ -113,7 +114,7 @@ def determinants(a: Array) -> tuple[Array, Array, Array, np.ndarray]:
     signs = cupy.empty(count, dtype)
     logarithms = cupy.empty(count, dtype.char.lower())
     dets = cupy.empty(count, np.complex128 if dtype.kind == "c" else np.float64)
-    kernel("determinants", stacks_source("stacks", dtype))(
+    kernel("determinants", source("stacks", dtype))(
         (count,), (32,),
         (
             factors.data.ptr, ipiv.data.ptr, n, signs.data.ptr, logarithms.data.ptr,
