@@ -296,9 +296,10 @@ def solve(
     all right-hand sides together, by the factors [1]_ or where that is slow by GMRES with them as
     its preconditioner [2]_, until the error ratio is about 1.
 
-    After LU, up to n / 8 right-hand sides are all refined: a residual and a solve with the
-    factors, as in LAPACK's ``xGERFS``, which keeps the backward error small for any n.  Of more
-    right-hand sides, only those with a larger backward error are refined.
+    After LU, few right-hand sides are all refined (one, and up to n / 64 on the host and n / 8 on
+    a GPU): a residual and a solve with the factors, as in LAPACK's ``xGERFS``, which keeps the
+    backward error small for any n.  Of more right-hand sides, only those with a larger backward
+    error are refined.
 
     References
     ----------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,11 +18,10 @@ from hetero_la.tiles.kernels.gpu_libraries import norms
 #: Most steps, besides one taken ahead; they end sooner once the backward error is small enough.
 _STEPS = 3
 
-#: Up to this fraction of n, right-hand sides are all refined until the error is at rounding level.
-_FEW = 1 / 8
-
-#: The same on a GPU with a stack of small matrices, beside whose factorizations solves take longer.
-_FEW_OF_STACK = 1 / 32
+#: Up to this fraction of n, and always one, right-hand sides are all refined until the error is at
+#: rounding level: on a GPU, where the steps are only enqueued; and on the host and in stacks, where
+#: a step so takes about a tenth of the factorization.
+_FEW, _FEWER = 1 / 8, 1 / 64
 
 #: With more right-hand sides, those with a backward error above this many eps are refined: the
 #: error ratio's limit is 15 eps (30 units of rounding).
@@ -35,8 +35,9 @@ _COMBINED = 2
 #: Columns per group in the first check, and in the second one, of the groups that failed the first.
 _GROUPS = (8, 2)
 
-#: Up to this order, checking groups takes longer than the residual of all columns.
-_SMALL = 128
+#: Up to this order, and on the host up to so many multiplications, checking groups takes longer
+#: than the residual of all columns.
+_SMALL, _FEW_PRODUCTS = 128, 1 << 22
 
 
 def refine(
@@ -49,10 +50,11 @@ def refine(
     backward error small, not the forward error [1]_.  If the condition is at most 1 / sqrt(eps),
     one step does, and is not checked.
 
-    With more than n / 8 right-hand sides a step for all would cost as much as factoring, so only
-    those are refined whose error is close to what error ratios allow.  They are found from
-    the residuals of random combinations of eight columns, and then of two; if a column is
-    found, all others are checked one by one.
+    Of more than n / 64 right-hand sides on the host, and n / 8 on a GPU, with which a step would
+    take a notable part of the time of factoring, only those are refined whose error is close to
+    what error ratios allow.  If there are many, they are found from the residuals of random
+    combinations of eight columns, and then of two; if a column is found, all others are checked one
+    by one.
 
     Parameters
     ----------
@@ -88,8 +90,12 @@ def refine(
     n, nrhs = x.shape
     if not x.size:
         return x
-    few = nrhs <= _FEW * n
-    if few or n <= _SMALL:
+    on_gpu = is_device_array(x)
+    few = nrhs <= max(1, n * (_FEW if on_gpu else _FEWER))
+    small = n <= _SMALL or (not on_gpu and n * n * nrhs <= _FEW_PRODUCTS)
+    if small and not few and not on_gpu and _is_small_together(a, anorm, b, x):
+        return x
+    if few or small:
         sure = _needs_one_step(rcond, x.dtype)
         _refine_in_place(a, anorm, solve, b, x, 1 if few else _ENOUGH, sure)
         return x
@@ -114,10 +120,10 @@ def tolerance(n: int, nrhs: int, dtype: Any) -> float:
 
     Examples
     --------
-    >>> tolerance(96, 3, "float64"), tolerance(96, 4, "float32")
+    >>> tolerance(32, 1, "float64"), tolerance(32, 2, "float32")
     (2.220446049250313e-16, 1.430511474609375e-06)
     """
-    return (1 if nrhs <= _FEW_OF_STACK * n else _ENOUGH) * float(np.finfo(dtype).eps)
+    return (1 if nrhs <= max(1, _FEWER * n) else _ENOUGH) * float(np.finfo(dtype).eps)
 
 
 def step_ahead(a: Any, anorm: Any, solve: Callable[[Any], Any], b: Any, x: Any) -> Any:
@@ -345,6 +351,23 @@ def _sum_of_moduli(x: np.ndarray) -> float:
     return float(dasum(x) if x.dtype == np.float64 else np.abs(x).sum(dtype=np.float64))
 
 
+def _is_small_together(a: np.ndarray, anorm: float, b: np.ndarray, x: np.ndarray) -> bool:
+    """Return whether a combination of all columns has a small residual (see below)."""
+    with np.errstate(all="ignore"):  # overflow, and a column of zeros, count as not small
+        sizes = np.abs(x).sum(axis=0, dtype=np.float64)
+        weights = (_weights(len(sizes)) / sizes).astype(x.dtype)[:, None]
+        left = lapack.residual(a, x @ weights, b @ weights)
+        error = np.abs(left).sum(dtype=np.float64)
+        return bool(error <= _ENOUGH * float(np.finfo(x.dtype).eps) * anorm)
+
+
+@functools.lru_cache(16)
+def _weights(count: int) -> np.ndarray:
+    """Return random signs, and sizes about 1."""
+    rng = np.random.default_rng(count)
+    return rng.choice([-1, 1], count) * rng.uniform(0.75, 1.25, count)
+
+
 def _columns_to_refine(
     a: Any, anorm: float, b: Any, x: Any, columns: np.ndarray, width: int
 ) -> np.ndarray:
@@ -356,14 +379,14 @@ def _columns_to_refine(
     xp, groups = array_module(x), -(-len(columns) // width)
     if not groups:
         return columns
-    rng = np.random.default_rng(groups)
     solved, given = (xp.zeros((len(x), groups), x.dtype, order="F") for _ in "xb")
+    random = _weights(len(columns))
     with np.errstate(all="ignore"):  # overflow counts as not small
         for start in range(0, len(columns), groups):
             some = xp.asarray(columns[start : start + groups])
             part, count = x[:, some], len(some)
             sizes = xp.abs(part).sum(axis=0, dtype=np.float64)
-            weights = xp.asarray(rng.choice([-1, 1], count) * rng.uniform(0.75, 1.25, count))
+            weights = xp.asarray(random[start : start + count])
             weights = xp.where(sizes > 0, weights / sizes, 0).astype(x.real.dtype)
             solved[:, :count] += part * weights
             given[:, :count] += b[:, some] * weights
