@@ -353,6 +353,26 @@ def test_one_step_is_enough_if_the_condition_is_known_to_be_good(rcond: float, s
     assert len(solved) == steps
 
 
+@pytest.mark.parametrize(
+    ("order", "columns", "dtype"), covering(["C", "F", "neither"], [0, 1, 3], DTYPES)
+)
+def test_factors_in_any_order_solve(order: Any, columns: int, dtype: str) -> None:
+    a, b = positive(20, dtype), random(20, max(columns, 1), dtype, seed=1)
+    b = b if columns else b[:, 0]
+    for lower in (False, True):
+        c = np.asarray(scipy.linalg.cho_factor(a, lower)[0], order="F" if order == "F" else "C")
+        lu, piv = scipy.linalg.lu_factor(a)
+        if order == "neither":
+            c, lu = (np.repeat(x, 2, axis=0)[::2] for x in (c, lu))
+        for overwrite in (False, True):
+            for right in (b, b.astype("complex128"), np.asfortranarray(b)):
+                expected = np.linalg.solve(a, right)
+                found = cho_solve((c, lower), right.copy("K"), overwrite_b=overwrite)
+                assert_close(found, expected.astype(found.dtype), limit=1e-4)
+                found = lu_solve((lu, piv), right.copy("K"), overwrite_b=overwrite)
+                assert_close(found, expected.astype(found.dtype), limit=1e-4)
+
+
 def test_read_only_right_hand_sides_are_not_overwritten() -> None:
     a, b = positive(20), random(20, 3, "float64").copy(order="F")
     before = b.copy()

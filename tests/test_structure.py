@@ -46,8 +46,10 @@ def test_solve_is_scipy_s(structure: str, lower: bool, dtype: str) -> None:
     for shape in [(N,), (N, 3), (N, 0)]:
         b = random(N, 3, dtype, seed=1)[:, : shape[-1]] if len(shape) == 2 else np.ones(N)
         before = a.copy(), b.copy()
-        x = solve(a, b, lower, assume_a=structure, nb=NB)
-        assert_close(x, scipy.linalg.solve(a, b, lower, assume_a=structure), limit=limit(dtype))
+        expected = scipy.linalg.solve(a, b, lower, assume_a=structure)
+        for options in ({"nb": NB}, {}):  # in tiles, or by LAPACK
+            x = solve(a, b, lower, assume_a=structure, **options)
+            assert_close(x, expected, limit=limit(dtype))
         assert np.array_equal(a, before[0])
         assert np.array_equal(b, before[1])
 
@@ -73,8 +75,9 @@ def test_only_what_the_structure_names_is_read(structure: str, lower: bool, dtyp
         "lower triangular": rows < columns,
     }.get(structure, rows < columns if lower else rows > columns)
     spoilt = np.where(unread, np.nan, a)
-    x = solve(spoilt, np.ones(N), lower, check_finite=False, assume_a=structure, nb=NB)
-    assert_close(x, scipy.linalg.solve(a, np.ones(N), lower, assume_a=structure))
+    for options in ({"nb": NB}, {}):
+        x = solve(spoilt, np.ones(N), lower, check_finite=False, assume_a=structure, **options)
+        assert_close(x, scipy.linalg.solve(a, np.ones(N), lower, assume_a=structure))
     for function in (solve, scipy.linalg.solve):
         with pytest.raises(ValueError, match="infs or NaNs"):
             function(spoilt, np.ones(N), lower, assume_a=structure)

@@ -42,6 +42,7 @@ from hetero_la.api.structure import (
     is_number,
     refuse_complex,
     require_finite_band,
+    solve_by_one_core,
     solve_simple,
     solve_stack_on_host,
     structure_for,
@@ -284,9 +285,9 @@ def solve(
     Notes
     -----
     General matrices are factored by LU with partial pivoting, positive definite ones by
-    Cholesky.  Symmetric and Hermitian ones are completed from their triangle, for LU: that
-    takes twice the operations of LAPACK's Bunch-Kaufman factorization, and is at least as
-    stable.  The others take at most O(n^2) operations per right-hand side, in the calling thread.
+    Cholesky, and small symmetric and Hermitian ones on the host by Bunch and Kaufman's
+    factorization.  Larger ones are completed from their triangle, for LU: that takes twice the
+    operations, but all cores or a GPU.  The others take at most O(n^2) operations per right-hand side, in the calling thread.
 
     LAPACK factors bands on the host: of a matrix on a GPU only the band travels, with the
     right-hand sides.  Where that is predicted to take longer, a wide band is factored as a general
@@ -342,6 +343,10 @@ def solve(
     elif found.is_simple:
         require_options(options, client)
         solved = _solve_simple(a, b, found, transposed)
+    elif plain and not (mixed or report) and (
+        x := solve_by_one_core(a, b, found.structure, lower)
+    ) is not None:  # fmt: skip
+        solved = Solution(x, None, dict)
     else:
         in_place = overwrite_a and can_hold_result(a) and not report
         a = as_general(a, found.structure, lower, in_place)

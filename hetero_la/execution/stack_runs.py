@@ -155,7 +155,12 @@ def _columns(count: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 def threads_for(count: int, problem: Problem) -> int:
-    """Return how many threads pay for so many runs of LAPACK; 0 if they are over at once."""
+    """Return how many threads pay for so many runs of LAPACK; 0 if they are over at once.
+
+    One run is left to the threads of BLAS.
+    """
+    if count == 1:
+        return 0
     threads = int(count * about_seconds(problem) / _WORTH_A_THREAD)
     most = min(usable_cores(), count) if problem.m * problem.n >= _LONG_ENOUGH else 1
     return min(threads, most)

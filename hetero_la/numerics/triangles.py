@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, linalg_module
+from hetero_la.tiles.kernels.cpu import lapack
 from hetero_la.tiles.kernels.gpu_libraries.norms import complete_from_lower
 
 #: Columns per block.
@@ -156,5 +157,7 @@ def solve_with_cholesky(c: Any, b: Any, *, lower: bool, overwrite_b: bool = Fals
     >>> solve_with_cholesky(np.array([[2.0, 9.0], [1.0, 1.0]]), np.array([4.0, 3.0]), lower=True)
     array([0.5, 1. ])
     """
+    if not is_device_array(c):
+        return lapack.cho_solve(c, b, lower, overwrite_b)
     y = solve_with_triangle(c, b, lower=lower, adjoint=not lower, overwrite_b=overwrite_b)
     return solve_with_triangle(c, y, lower=lower, adjoint=lower, overwrite_b=True)

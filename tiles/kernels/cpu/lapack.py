@@ -249,6 +249,28 @@ def solve_column(a: Array, x: Array, *, hermitian: bool, adjoint: bool = False) 
         keep(x, trsv(a, x, overwrite_x=True, **form))
 
 
+def cho_solve(c: Array, b: Array, lower: bool, overwrite_b: bool = False) -> Array:
+    """Return X with L L^H X = B or U^H U X = B, L or U being a triangle of `c`.
+
+    Examples
+    --------
+    >>> cho_solve(np.array([[2.0, 9.0], [1.0, 1.0]]), np.array([4.0, 3.0]), True)
+    array([0.5, 1. ])
+    """
+    dtype = np.result_type(c, b)
+    if c.flags.c_contiguous and not c.flags.f_contiguous and dtype.kind == "f":
+        c, lower = c.T, not lower  # LAPACK would get a copy
+    if b.size > len(b):
+        potrs = lapack_function("potrs", dtype.char)
+        found: Array = potrs(c, b, lower=lower, overwrite_b=overwrite_b)[0]
+        return found
+    # Of one column, potrs takes up to three times as long.
+    trsv, x = _blas_function("trsv", dtype.char), b.ravel().astype(dtype, copy=not overwrite_b)
+    for trans in (0, 2) if lower else (2, 0):
+        x = trsv(c, x, trans=trans, lower=lower, overwrite_x=True)
+    return x.reshape(b.shape)
+
+
 def lu_and_invert(a: Array, b: Array, threads: bool = False) -> Vectors:
     """Overwrite B with A^-1, and A; if A is singular, A with L and U, and B not.
 
