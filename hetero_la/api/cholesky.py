@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
@@ -24,6 +25,7 @@ from hetero_la.api.host_arrays import Work
 from hetero_la.api.stacks import (
     Uncertain,
     array_function,
+    as_stack_of_one,
     failures,
     foreign_too,
     over_stacks,
@@ -44,6 +46,7 @@ from hetero_la.checks.lazy import is_dask_array, lazy_function
 from hetero_la.checks.warnings import not_positive_message, warn_ill_conditioned
 from hetero_la.execution.destination import can_hold_result
 from hetero_la.execution.execute import execute
+from hetero_la.execution.one_call import report_of_one
 from hetero_la.execution.report import MixedOutcome, Report
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
@@ -256,11 +259,20 @@ def _cholesky_stack(
     return _factor_each(a, lower, check_finite, True, **how)
 
 
+def _factor_alone(a: Any, lower: bool = False, check_finite: bool = True) -> Any:
+    """Compute `cho_factor` of one small matrix on a GPU."""
+    began = time.perf_counter()
+    c = as_stack_of_one(_cholesky_stack)(a, lower=lower, check_finite=check_finite)
+    if c is None:
+        return None
+    return CholeskyFactors(c, lower, 0, report_of_one("cholesky", a, c.dtype, began))
+
+
 def _turned(a: Any) -> Any:
     return a.swapaxes(1, 2)
 
 
-@array_function(_cholesky_stack, _factorization, a=2)
+@array_function(_cholesky_stack, _factorization, alone=as_stack_of_one(_cholesky_stack), a=2)
 def cholesky(
     a: Same | Numbers, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
@@ -324,7 +336,7 @@ def cho_factor(
     a: Lazy, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
     precision: Precision = "full", client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> LazyCholesky[Lazy]: ...  # fmt: skip
-@array_function(_factor_stack, _factorization, a=2)
+@array_function(_factor_stack, _factorization, alone=_factor_alone, a=2)
 def cho_factor(
     a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
     precision: Precision = "full", client: ClientLike = None, **options: Unpack[RunOptions],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
@@ -15,7 +16,7 @@ from hetero_la.accuracy.judging import judge_factors
 from hetero_la.accuracy.report import AccuracyReport
 from hetero_la.api.factors import Factors
 from hetero_la.api.host_arrays import Work
-from hetero_la.api.stacks import array_function, failures, over_stacks, unless
+from hetero_la.api.stacks import Uncertain, array_function, failures, over_stacks, unless
 from hetero_la.checks.array_types import Eager, Lazy, LazyLU, Numbers, Same, Stored
 from hetero_la.checks.inputs import (
     as_array,
@@ -29,6 +30,7 @@ from hetero_la.checks.inputs import (
 from hetero_la.checks.warnings import warn, zero_pivot_message
 from hetero_la.execution.execute import execute
 from hetero_la.execution.executor_choice import require_options
+from hetero_la.execution.one_call import report_of_one
 from hetero_la.execution.report import MixedOutcome
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
@@ -209,6 +211,15 @@ def _factor_stack(
     return unless(failed, (done.factors, done.vectors["ipiv"]))
 
 
+def _factor_alone(a: Any, check_finite: bool = True) -> LUFactors | None:
+    """Compute `lu_factor` of one small matrix on a GPU."""
+    began, found = time.perf_counter(), _factor_stack(a[None], check_finite=check_finite)
+    if found is None or isinstance(found, Uncertain):
+        return None
+    (lu,), (piv,) = found
+    return LUFactors(lu, piv, 0, report_of_one("lu", a, lu.dtype, began))
+
+
 def factor_each(
     a: Any, check_finite: bool, *, pivot: Pivoting = "partial", square: bool = False, **how: Any
 ) -> Stack | None:
@@ -229,7 +240,7 @@ def lu_factor(
     pivot: Pivoting = "partial", precision: Precision = "full", client: ClientLike = None,
     **options: Unpack[RunOptions],
 ) -> LazyLU[Lazy]: ...  # fmt: skip
-@array_function(_factor_stack, _factorization, a=2)
+@array_function(_factor_stack, _factorization, alone=_factor_alone, a=2)
 def lu_factor(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *,
     pivot: Pivoting = "partial", precision: Precision = "full", client: ClientLike = None,

@@ -27,7 +27,7 @@ from hetero_la.api.cholesky import (
 )
 from hetero_la.api.host_arrays import Work
 from hetero_la.api.lu import execute_lu
-from hetero_la.api.stacks import Uncertain, array_function, unless
+from hetero_la.api.stacks import Uncertain, array_function, as_stack_of_one, unless
 from hetero_la.api.structure import (
     INV_NAMES,
     Found,
@@ -210,7 +210,7 @@ def solve(
     transposed: bool = False, *, pivot: Pivoting = "partial", precision: Precision = "full",
     client: ClientLike = None, report: Literal[True], **options: Unpack[RunOptions],
 ) -> tuple[Same, AccuracyReport]: ...  # fmt: skip
-@array_function(_solve_stack, _system_work, a=2, b="1|2")
+@array_function(_solve_stack, _system_work, alone=as_stack_of_one(_solve_stack), a=2, b="1|2")
 def solve(
     a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
     check_finite: bool = True, assume_a: SolveAssumption = None, transposed: bool = False, *,
@@ -287,7 +287,8 @@ def solve(
     General matrices are factored by LU with partial pivoting, positive definite ones by
     Cholesky, and small symmetric and Hermitian ones on the host by Bunch and Kaufman's
     factorization.  Larger ones are completed from their triangle, for LU: that takes twice the
-    operations, but all cores or a GPU.  The others take at most O(n^2) operations per right-hand side, in the calling thread.
+    operations, but all cores or a GPU.  The others take at most O(n^2) operations per right-hand
+    side, in the calling thread.
 
     LAPACK factors bands on the host: of a matrix on a GPU only the band travels, with the
     right-hand sides.  Where that is predicted to take longer, a wide band is factored as a general
@@ -639,7 +640,7 @@ def _invert_stack(
     return solutions_of(done)
 
 
-@array_function(_invert_stack, _inverse_work, a=2)
+@array_function(_invert_stack, _inverse_work, alone=as_stack_of_one(_invert_stack), a=2)
 def inv(
     a: Same | Numbers, overwrite_a: bool = False, check_finite: bool = True, *,
     assume_a: InvAssumption = None, lower: bool = False, client: ClientLike = None,

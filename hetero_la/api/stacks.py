@@ -23,6 +23,7 @@ from hetero_la.api.host_arrays import (
 )
 from hetero_la.checks.inputs import refuse_masked
 from hetero_la.checks.lazy import is_dask_array, lazy_function
+from hetero_la.execution.timeline import recording
 from hetero_la.tiles.arrays.foreign import (
     is_foreign,
     is_immutable,
@@ -43,6 +44,11 @@ from hetero_la.tiles.arrays.transfer import (
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
+#: Order, and bytes of a row, up to which one matrix on a GPU is factored as a stack of one: a block
+#: takes longer than a library's kernels, but there are fewer calls.
+_MOST_ALONE, _MOST_BYTES_ALONE = 192, 2048
+#: Arguments by name that do not keep a matrix from being so treated.
+_PLAIN = frozenset({"assume_a", "check_finite", "lower", "transposed"})
 
 
 class Uncertain(NamedTuple):
@@ -66,7 +72,7 @@ def failures(info: Any, check_finite: bool) -> np.ndarray:
 
 def array_function(
     together: Callable[..., Any] | None = None, work_of: WorkOf | None = None, *,
-    stacks: bool = True, **core: int | str,
+    alone: Callable[..., Any] | None = None, stacks: bool = True, **core: int | str,
 ) -> Callable[[F], F]:  # fmt: skip
     """Decorate a public function of NumPy and CuPy arrays so that it takes all arrays.
 
@@ -75,8 +81,9 @@ def array_function(
     Otherwise the GPU of the arrays is made current, and with `stacks` stacks of them are split:
     see `on_device_of_arrays` and `over_stacks`, which has the parameters.  With `work_of`, large
     arrays on the host go to a GPU, and small ones on a GPU to the host, where that is predicted to
-    be faster.  Arrays of other libraries are converted first, and results back: see
-    `foreign_too`.
+    be faster.  `alone` is called first for one small square matrix on the current GPU, and may
+    return None: see `as_stack_of_one`.  Arrays of other libraries are converted first, and results
+    back: see `foreign_too`.
     """
 
     def decorate(function: F) -> F:
@@ -94,11 +101,15 @@ def array_function(
                 else:
                     if args[0].size < LEAST_ELEMENTS or movable is None:
                         return function(*args, **kwargs)
-                if _are_on_current_gpu(args, len(ndims)) and (
-                    movable is None or args[0].size > MOST_ELEMENTS or args[0].ndim > ndims[0]
-                ):
+                if _are_on_current_gpu(args, len(ndims)):
                     with on_device_of(args[0]):
-                        return split(*args, **kwargs)
+                        if alone and _is_small(args, ndims, kwargs):
+                            found = alone(*args, **kwargs)
+                            if found is not None:
+                                return found
+                        large = args[0].size > MOST_ELEMENTS or args[0].ndim > ndims[0]
+                        if movable is None or large:
+                            return split(*args, **kwargs)
             entries = _entries(args, kwargs)
             if any(map(is_foreign, entries)):
                 return _converted(wrapped, args, kwargs)
@@ -126,6 +137,37 @@ def _are_on_current_gpu(args: tuple[Any, ...], count: int) -> bool:
     require_cuda()
     gpu = current_gpu()
     return all(is_device_array(value) and value.device.id == gpu for value in args[:count])
+
+
+def _is_small(args: tuple[Any, ...], ndims: list[int], kwargs: dict[str, Any]) -> bool:
+    """Return whether a call on a GPU is for one small square matrix, without options."""
+    m, *rest = args[0].shape
+    return (
+        rest == [m] and 0 < m <= _MOST_ALONE and m * args[0].itemsize <= _MOST_BYTES_ALONE
+        and len(args) == len(ndims) and args[-1].ndim <= 2 and args[-1].size > 0
+        and kwargs.keys() <= _PLAIN and not recording()
+    )  # fmt: skip
+
+
+def as_stack_of_one(together: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of one matrix, and right-hand sides, on a GPU, that treats it as a stack.
+
+    It returns None where `together` does, or where the result is uncertain: then the matrix is
+    looked at as others are.
+    """
+
+    def alone(a: Any, b: Any = None, **kwargs: Any) -> Any:
+        if b is None:
+            found = together(a[None], **kwargs)
+        elif b.shape[:1] != a.shape[:1]:
+            return None
+        else:
+            found = together(a[None], b.reshape(1, len(b), -1), **kwargs)
+        if found is None or isinstance(found, Uncertain):
+            return None
+        return found[0] if b is None else found.reshape(b.shape)
+
+    return alone
 
 
 def foreign_too(function: F) -> F:

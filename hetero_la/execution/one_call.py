@@ -161,6 +161,13 @@ def call_library(routine: str, a: Any, b: Any, nrhs: int, in_place: bool) -> Res
     return Result(values, _one_tile(m, n, nrhs), a.dtype, target, report)
 
 
+def report_of_one(routine: str, a: Any, dtype: np.dtype[Any], began: float) -> UnplannedReport:
+    """Return the report of a call that took the place of `call_library`, and is complete."""
+    seconds, (m, n) = time.perf_counter() - began, a.shape
+    problem = Problem(routine, m, n, 0, dtype)
+    return UnplannedReport(problem, source_of(a, False), seconds, device_index(a))
+
+
 def _copy(target: Any, source: Any) -> None:
     if is_device_array(source):
         copy_on_device(target, source)
