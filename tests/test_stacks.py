@@ -315,6 +315,68 @@ def test_batched_routines_on_a_gpu(
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize(("n", "order", "dtype"), covering([1, 32, 33, 128], "CF", DTYPES))
+def test_one_small_matrix_on_a_gpu_is_a_stack_of_one(
+    n: int, order: Any, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cupy = pytest.importorskip("cupy")
+
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("a run")
+
+    for module in ("lu", "solve", "cholesky", "determinant"):
+        monkeypatch.setattr(f"hetero_la.api.{module}.execute", fail)
+    a = stack((), n, n, dtype) + float(4 * np.sqrt(n)) * np.eye(n, dtype=dtype)
+    s, b = a @ a.conj().T, stack((), n, 3, dtype, seed=1)
+    given, definite = (cupy.asarray(x, order=order) for x in (a, s))
+    for right in (b, b[:, 0]):
+        same(solve(given, cupy.asarray(right)), np.linalg.solve(a, right))
+        found = solve(definite, cupy.asarray(right), assume_a="pos")
+        same(found, np.linalg.solve(s, right))
+    same(inv(given), np.linalg.inv(a))
+    factors = lu_factor(given)
+    same(tuple(factors), tuple(scipy.linalg.lu_factor(a)))
+    assert factors.plan.routine == "lu"
+    assert factors.timing.seconds > 0
+    same(factors.solve(cupy.asarray(b)), np.linalg.solve(a, b))
+    for lower in (False, True):
+        c = hetero_la.cho_factor(definite, lower=lower)
+        same(hetero_la.cho_solve(c, cupy.asarray(b)), np.linalg.solve(s, b))
+        triangle = hetero_la.cholesky(definite, lower=lower)
+        same(triangle, scipy.linalg.cholesky(s, lower))
+        assert triangle.flags.f_contiguous == lower or n == 1
+    numbers = (det(given), *slogdet(given))
+    for found, expected in zip(numbers, (scipy.linalg.det(a), *np.linalg.slogdet(a)), strict=True):
+        assert type(found) is type(expected)
+        assert np.isclose(found, expected, rtol=1e-9 if dtype in DTYPES[1::2] else 1e-3)
+
+
+@pytest.mark.gpu
+def test_one_small_matrix_that_is_not_regular_is_treated_as_a_larger_one() -> None:
+    cupy = pytest.importorskip("cupy")
+    a, b = cupy.eye(20), cupy.ones(20)
+    a[3, 3] = 0
+    with pytest.raises(LinAlgError, match="diagonal number 4 of U") as error:
+        solve(a, b, assume_a="gen")
+    assert not hasattr(error.value, "__notes__")
+    with pytest.raises(LinAlgError, match="not positive definite"):
+        hetero_la.cholesky(a)
+    assert det(a) == 0
+    with pytest.warns(LinAlgWarning, match="Diagonal number 4 is exactly zero"):
+        assert lu_factor(a).info == 4
+    a[3, 3] = 1e-20
+    with pytest.warns(LinAlgWarning, match="ill-conditioned"):
+        same(solve(a, b, assume_a="gen")[:3], np.ones(3))
+    a[3, 3] = np.nan
+    for call in (solve, lambda a, b: lu_factor(a), lambda a, b: inv(a), lambda a, b: det(a)):
+        with pytest.raises(ValueError, match="infs or NaNs"):
+            call(a, b)
+    with pytest.raises(ValueError, match="Shape mismatch"):
+        solve(cupy.eye(20), b[:7])
+    assert solve(cupy.eye(20), b, client=None, report=True)[1].rcond == 1
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize(
     ("shape", "mode", "dtype"),
     covering(

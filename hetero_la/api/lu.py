@@ -505,7 +505,9 @@ def _lu_solve(lu: Any, piv: Any, b: Any, trans: int, overwrite_b: bool, check_fi
     if b.size == 0:
         return array_module(b).empty(b.shape, array_module(b).result_type(lu, b))
     if is_device_array(lu):
-        return linalg_module(lu).lu_solve((lu, piv), b, trans=trans, check_finite=False)
+        return linalg_module(lu).lu_solve(
+            (lu, piv), b, trans=trans, overwrite_b=overwrite_b, check_finite=False
+        )
     # SciPy's getrs makes piv 1-based in place while other threads run, so each call gets a copy.
     # It also overwrites read-only arrays.
     getrs = lapack_function("getrs", np.result_type(lu, b).char)
