@@ -504,11 +504,11 @@ def test_small_arrays_of_a_gpu(
 
 
 @pytest.mark.gpu
-def test_factors_that_the_host_has_found_for_a_gpu() -> None:
+def test_factors_that_the_host_has_found_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     import cupy
 
-    a = cupy.asarray(positive()[:20, :20].copy(order="F"))
-    b = cupy.ones(20)
+    monkeypatch.setattr(host_arrays, "host_pays", lambda problem, gpu: True)
+    a, b = cupy.asarray(positive(), order="F"), cupy.ones(N)
     for factor in (hetero_la.lu_factor, hetero_la.cho_factor, hetero_la.qr_factor):
         found = factor(a)
         assert isinstance(found[0], cupy.ndarray)
@@ -519,6 +519,6 @@ def test_factors_that_the_host_has_found_for_a_gpu() -> None:
     with pytest.raises(ValueError, match="must not contain infs or NaNs"):
         hetero_la.lu_factor(a * np.nan)
     with pytest.raises(TypeError, match="must be on the same device"):
-        hetero_la.solve(a, np.ones(20))
+        hetero_la.solve(a, np.ones(N))
     with pytest.raises(np.linalg.LinAlgError, match="positive definite"):
         hetero_la.cho_factor(-a)

@@ -104,6 +104,11 @@ class Movable(NamedTuple):
     signature: inspect.Signature
 
 
+def is_worth_copying(a: np.ndarray) -> bool:
+    """Return whether a matrix is large enough for a GPU to be considered, and there may be one."""
+    return a.size >= LEAST_ELEMENTS and gpus_possible()
+
+
 def on_a_gpu(movable: Movable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
     """Compute on a GPU what is predicted to be there first, copies counted.
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from hetero_la.api.factors import with_each_array
 from hetero_la.api.host_arrays import (
-    LEAST_ELEMENTS,
     MOST_ELEMENTS,
     Movable,
     WorkOf,
+    is_worth_copying,
     on_a_gpu,
     on_the_host,
 )
@@ -99,7 +99,7 @@ def array_function(
                     if type(value) is not np.ndarray or value.ndim > ndim:
                         break
                 else:
-                    if args[0].size < LEAST_ELEMENTS or movable is None:
+                    if movable is None or not is_worth_copying(args[0]):
                         return function(*args, **kwargs)
                 if _are_on_current_gpu(args, len(ndims)):
                     with on_device_of(args[0]):
