@@ -255,6 +255,7 @@ LU = Routine(
     ratio="lu_ratio",
     reference="lu_factor",
     library="lu",
+    lapack_longest=0.75,
     two_levels=True,
     parts=8,
     # Few, wide panels: one thread enqueues for all GPUs.
@@ -278,6 +279,7 @@ _SOLVE = replace(
     ratio="solve_ratio",
     reference="",
     library="lu_and_solve",
+    lapack_longest=0.5,
     parts=1,
     checked_tasks=checked_solve_tasks,
 )
