@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
+from numpy.linalg import LinAlgError
 from numpy.typing import NDArray
+from scipy.linalg import LinAlgWarning
 
-from hetero_la.numerics.conditioning import hermitian_norm1, reciprocal_condition
+from hetero_la import solve
+from hetero_la.numerics.conditioning import hermitian_norm1, norm1, reciprocal_condition
 from hetero_la.numerics.range_scaling import column_exponents, scaling_exponent
 from hetero_la.numerics.refinement import refine
 from hetero_la.tiles.kernels.cpu.lapack import lapack_function
@@ -78,6 +82,37 @@ def test_condition_estimates_are_lapack_s(dtype: str, hermitian: bool) -> None:
         con, how = ("pocon", {"uplo": "L"}) if hermitian else ("gecon", {})
         expected = lapack_function(con, a.dtype.char)(factors, anorm, **how)[0]
         assert found == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("hermitian", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_one_solve_is_enough_for_a_good_condition(dtype: str, hermitian: bool) -> None:
+    n = 90
+    for smallest in (1e-3, 1e-11):
+        a = positive(n, dtype) if hermitian else random(n, dtype=dtype)
+        scales = np.geomspace(1, smallest, n).astype(dtype)
+        a = a * scales[:, None] * scales if hermitian else a * scales
+        factors, anorm = getrf_or_potrf(a, hermitian), norm1(a)
+        estimate = partial(reciprocal_condition, anorm, factors, factors, None, hermitian=hermitian)
+        found, rough = estimate(), estimate(roughly=True)
+        assert found <= rough * 1.01
+        assert rough <= 10 * n * found
+        enough = dtype in DTYPES[1::2] and rough >= np.finfo(dtype).eps ** 0.5
+        assert (rough == found) == (not enough)
+
+
+@pytest.mark.filterwarnings("error::scipy.linalg.LinAlgWarning")
+@pytest.mark.parametrize("n", [3, 40, 150])
+def test_rows_that_depend_on_each_other_are_noticed(n: int) -> None:
+    """Whatever their places and small factors: one solve does not miss them."""
+    rng = np.random.default_rng(n)
+    for factors in ((1, 1), (0.5, 0.5), (2, -1), (1, 0), (3, -2)):
+        for _ in range(20):
+            i, j, k = rng.choice(n, 3, replace=False)
+            a = rng.integers(-9, 10, (n, n)).astype(float)
+            a[i] = factors[0] * a[j] + factors[1] * a[k]
+            with pytest.raises((LinAlgError, LinAlgWarning)):
+                solve(a, np.ones(n), assume_a="gen")
 
 
 @pytest.mark.parametrize("bad", [0.0, 1e-30, np.nan])

@@ -658,7 +658,9 @@ def solve_positive_stack(a: Any, b: Any, lower: bool, **how: Any) -> Any:
         given = zip(matrices[place], part.factors, part.beside, part.vectors["info"], strict=True)
         rconds = [
             0.0 if info else
-            reciprocal_condition(hermitian_norm1(matrix), factor, x, None, hermitian=True)
+            reciprocal_condition(
+                hermitian_norm1(matrix), factor, x, None, hermitian=True, roughly=True
+            )
             for matrix, factor, x, info in given
         ]  # fmt: skip
         return turn(part.beside), np.array(rconds)
@@ -706,7 +708,7 @@ def _solve(
     if not x.size:
         return Solution(turn(x), result.report, lambda: {"judged": 0})
     anorm = hermitian_norm1(matrix)
-    rcond = result.cholesky_rcond(anorm, x)
+    rcond = result.cholesky_rcond(anorm, x, roughly=not keep)
     warn_ill_conditioned(rcond, a.dtype)
     judge = partial(_judge, result, matrix, anorm, rcond, x, rhs)
     return Solution(turn(x), result.report, judge)
@@ -723,7 +725,8 @@ def _solve_in_place(a: Any, b: Any, lower: bool, **how: Any) -> Solution:
         return Solution(b.copy(), result.report, dict)
     factor = result.array
     x = solve_with_cholesky(factor, b.conj() if turned else b, lower=True)
-    warn_ill_conditioned(reciprocal_condition(anorm, factor, x, None, hermitian=True), a.dtype)
+    rcond = reciprocal_condition(anorm, factor, x, None, hermitian=True, roughly=True)
+    warn_ill_conditioned(rcond, a.dtype)
     return Solution(x.conj() if turned else x, result.report, dict)
 
 

@@ -183,7 +183,9 @@ def _solve_stack_by_lu(a: Any, b: Any, **how: Any) -> Any:
 
         anorms = stack_norm1(given)
         rconds = np.array([
-            reciprocal_condition(float(anorm), factors, x, partial(solve_again, i))
+            reciprocal_condition(
+                float(anorm), factors, x, partial(solve_again, i), roughly=True
+            )
             for i, (anorm, factors, x) in enumerate(
                 zip(anorms, part.factors, part.beside, strict=True)
             )
@@ -485,7 +487,7 @@ def _solve_by_lu(
         result = execute_lu("solve", a, rhs, **how)  # with its factors
         anorm = norm1(a)
     else:
-        anorm, rcond = _checked_norm(a, result)
+        anorm, rcond = _checked_norm(a, result, roughly=not keep)
     again = _Counted(partial(result.solve_lu, trans=0, stable=True))
     x = refine(a, anorm, again, rhs, result.solution, rcond or 0.0)
     judge = partial(_judge, result, a, anorm, rcond, x, rhs, again)
@@ -538,7 +540,7 @@ def _factor_and_solve(a: Any, b: Any, transposed: bool, in_place: bool, **how: A
         _ = result.substitution("lu").inverse_norm
         if not changed:
             error = step_ahead(matrix, norm, again, b, x)
-    rcond = _require_solvable(result, anorm, b)
+    rcond = _require_solvable(result, anorm, b, roughly=in_place)
     if not on_device:
         x = result.solve_lu(b, trans, stable=changed)
     if changed:
@@ -554,12 +556,12 @@ def _factor_and_solve(a: Any, b: Any, transposed: bool, in_place: bool, **how: A
     return Solution(x, result.report, judge)
 
 
-def _checked_norm(a: Any, result: Result) -> tuple[float, float | None]:
+def _checked_norm(a: Any, result: Result, roughly: bool) -> tuple[float, float | None]:
     """Return the norm and the condition of A; warn if ill-conditioned, raise if singular."""
     if result.beside.size == 0:
         return 0.0, None
     anorm = norm1(a)
-    return anorm, _require_solvable(result, anorm, result.beside)
+    return anorm, _require_solvable(result, anorm, result.beside, roughly)
 
 
 def _inverse(a: Any, in_place: bool, **how: Any) -> Any:
@@ -598,10 +600,10 @@ def _require_nonsingular(result: Result) -> None:
         raise LinAlgError(singular_message(result.info))
 
 
-def _require_solvable(result: Result, anorm: Any, like: Any) -> float:
+def _require_solvable(result: Result, anorm: Any, like: Any, roughly: bool) -> float:
     """Return 1 / condition; raise LinAlgError for singular factors, warn if nearly singular."""
     _require_nonsingular(result)
-    rcond = result.lu_rcond(anorm, like)
+    rcond = result.lu_rcond(anorm, like, roughly=roughly)
     warn_ill_conditioned(rcond, like.dtype)
     return rcond
 

@@ -100,20 +100,20 @@ class Result(StepValues):
         lu_solve(self.factors, xp.asarray(self.piv), x, adjoint=trans == 2)
         return x
 
-    def lu_rcond(self, anorm: Any, like: Any) -> float:
+    def lu_rcond(self, anorm: Any, like: Any, *, roughly: bool = False) -> float:
         """Estimate 1 / condition of A from its 1-norm and the factors of LU, wherever they are."""
         lu = None if self.kept else self.factors
         lu = self.substitution("lu") if is_device_array(lu) else lu
-        return reciprocal_condition(anorm, lu, like, self.solve_lu)
+        return reciprocal_condition(anorm, lu, like, self.solve_lu, roughly=roughly)
 
-    def cholesky_rcond(self, anorm: float, like: Any) -> float:
+    def cholesky_rcond(self, anorm: float, like: Any, *, roughly: bool = False) -> float:
         """Estimate 1 / condition of A from its 1-norm and the Cholesky factor, wherever it is."""
         factor, solve = None if self.kept else self.factors, None
         if is_device_array(factor):
             factor = self.substitution("cholesky")
         elif self.kept:
             solve = partial(_either_way, self.solve_cholesky)
-        return reciprocal_condition(anorm, factor, like, solve, hermitian=True)
+        return reciprocal_condition(anorm, factor, like, solve, hermitian=True, roughly=roughly)
 
     def solve_cholesky(self, b: Any, *, stable: bool = False) -> Any:
         """Solve A X = B with the Cholesky factor, wherever it is, as `solve_lu` does."""

@@ -18,8 +18,10 @@ from hetero_la.tiles.kernels.cpu.blas_threads import blas_bound
 from hetero_la.tiles.kernels.cpu.device import usable_cores
 from hetero_la.tiles.kernels.gpu.batched import functions
 
-#: Elements of a matrix from which LAPACK takes longer than threads to hand over the interpreter.
-_LONG_ENOUGH = 80 * 80
+#: Order of a matrix from which threads gain more than handing over the interpreter takes: QR, and
+#: other routines with few threads and with more.
+_LONG_QR, _LONG_FOR_FEW, _LONG = 80, 200, 80
+_FEW = 4
 #: Seconds of work that are worth the start of a thread.
 _WORTH_A_THREAD = 5e-4
 #: Bytes of matrices that stay in cache from one pass over them to the next.
@@ -162,8 +164,9 @@ def threads_for(count: int, problem: Problem) -> int:
     if count == 1:
         return 0
     threads = int(count * about_seconds(problem) / _WORTH_A_THREAD)
-    most = min(usable_cores(), count) if problem.m * problem.n >= _LONG_ENOUGH else 1
-    return min(threads, most)
+    cores, is_qr = usable_cores(), (ROUTINES[problem.routine].library or "").startswith("qr")
+    least = _LONG_QR if is_qr else _LONG_FOR_FEW if cores <= _FEW else _LONG
+    return min(threads, cores, count) if problem.m * problem.n >= least**2 else min(threads, 1)
 
 
 def solve_each(

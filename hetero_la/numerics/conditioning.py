@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.linalg.blas import dasum, dzasum
 
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
 from hetero_la.tiles.kernels.cpu import lapack
@@ -24,6 +26,8 @@ _FEW = 1 << 22
 #: Order from which our steps with BLAS's solves take less time than LAPACK's function, whose solves
 #: cannot overflow.
 _LONG = 320
+#: What one solve has to find for an estimate to need no more, in double precision.
+_SURE = float(np.finfo(np.float64).eps) ** 0.5
 #: Most steps of an estimate of a norm, as in LAPACK's.
 _ITERATIONS = 4
 
@@ -129,6 +133,7 @@ def reciprocal_condition(
     solve: Callable[[Any, int], Any] | None,
     *,
     hermitian: bool = False,
+    roughly: bool = False,
 ) -> float:
     """Estimate 1 / (||A||_1 ||A^-1||_1) from factors, in O(n^2) operations.
 
@@ -144,6 +149,11 @@ def reciprocal_condition(
         the caller's GPU.
     like, solve
         As for `estimate_reciprocal_condition`.
+    roughly : bool, optional
+        Whether one solve is enough for factors on the host in double precision, if it finds at
+        least sqrt(eps), which is too large then, by a factor of about n at most: for a singular
+        matrix it finds as much only if the vector solved for is orthogonal to a null vector of A^T
+        to 1e-8.
 
     Examples
     --------
@@ -159,6 +169,10 @@ def reciprocal_condition(
         return estimate_reciprocal_condition(anorm, like, solve)
     if not len(factor):
         return np.inf
+    if roughly and factor.dtype.char in "dD" and factor.flags.f_contiguous:
+        rough = _rough_condition(anorm, factor, hermitian)
+        if rough >= _SURE:
+            return rough
     if len(factor) >= _LONG and factor.flags.f_contiguous:
         norm = _inverse_norm(factor, hermitian)
         if np.isfinite(norm):
@@ -167,6 +181,24 @@ def reciprocal_condition(
     estimate = lapack.lapack_function(name, factor.dtype.char)
     norm = min(anorm, float(np.finfo(factor.dtype).max))  # may overflow in single precision
     return float(estimate(factor, norm, **how)[0]) * (norm / anorm) if anorm else 0.0
+
+
+def _rough_condition(anorm: float, factor: np.ndarray, hermitian: bool) -> float:
+    """Return 1 / (||A||_1 ||A^-1 v||_1) for a random vector v of 1-norm 1.
+
+    The interchanges of LU only make another such vector of v.
+    """
+    x = _random_vector(len(factor), factor.dtype.char).copy()
+    lapack.solve_column(factor, x, hermitian=hermitian)
+    return reciprocal(anorm, dasum(x) if x.dtype.kind == "f" else dzasum(x))
+
+
+@functools.lru_cache(32)
+def _random_vector(n: int, letter: str) -> np.ndarray:
+    """Return a vector of 1-norm 1 whose entries have random signs and sizes."""
+    rng = np.random.default_rng(n)
+    x = rng.choice([-1, 1], n) * rng.uniform(1, 2, n)
+    return (x / np.abs(x).sum()).astype(letter)
 
 
 def _inverse_norm(factor: np.ndarray, hermitian: bool) -> float:

@@ -116,7 +116,7 @@ def refine(
 
 
 def tolerance(n: int, nrhs: int, dtype: Any) -> float:
-    """Return the backward error above which a GPU refines solutions with a stack's matrices.
+    """Return the backward error above which solutions with a stack's matrices are refined.
 
     Examples
     --------
@@ -275,10 +275,16 @@ def refine_stack(
     >>> x[1].T
     array([[0.25, 0.25]])
     """
-    with np.errstate(all="ignore"):  # overflow shows in the result
-        sizes = anorm[:, None] * np.abs(x).sum(axis=1, dtype=np.float64)
-        errors = np.abs(b - a @ x).sum(axis=1, dtype=np.float64)
-        small = (errors <= float(np.finfo(x.dtype).eps) * sizes).all(axis=1)
+    (_, n, nrhs), dtype = x.shape, x.dtype
+    enough = tolerance(n, nrhs, dtype)
+    with np.errstate(all="ignore"):  # overflow, and a column of zeros, show in the result
+        sizes = np.abs(x).sum(axis=1, dtype=np.float64)
+        given, solved = b, x
+        if nrhs > 1:  # see `_is_small_together`
+            weights = (_weights(nrhs) / sizes).astype(dtype)[:, :, None]
+            given, solved, sizes = b @ weights, x @ weights, np.ones((len(x), 1))
+        errors = np.abs(given - a @ solved).sum(axis=1, dtype=np.float64)
+        small = (errors <= enough * anorm[:, None] * sizes).all(axis=1)
     for i in np.flatnonzero(~small & sure).tolist():
         x[i] = refine(a[i], float(anorm[i]), partial(solve, i), b[i], x[i])
 

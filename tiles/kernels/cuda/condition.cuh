@@ -4,12 +4,15 @@
 
 #include "rows.cuh"
 
-// A vector of 1-norm 1 and of no particular direction: A^-1 v tells the size of A^-1.
-__device__ inline Scalar probe(int i, int n)
+// Entry i of a vector v of no particular direction: A^-1 v tells the size of A^-1.  Signs and
+// sizes, from 1 to 2, are those of a hash, so that simple combinations of entries are not zero.
+__device__ inline Scalar probe(int i)
 {
-    const REAL size = (REAL(1) + REAL(i) / n) / (REAL(1.5) * n - REAL(0.5));
-    const bool minus = (unsigned(i) * 2654435761u >> 16) & 1;
-    return make_scalar(minus ? -size : size);
+    unsigned hash = (unsigned(i) + 1) * 2654435761u;
+    hash = (hash ^ hash >> 15) * 2246822519u;
+    hash ^= hash >> 13;
+    const REAL size = 1 + REAL(hash >> 8) / (1 << 24);
+    return make_scalar(hash & 1 ? -size : size);
 }
 
 __device__ inline Scalar phase(Scalar x)
@@ -84,8 +87,9 @@ __device__ inline double reciprocal_condition(const Inverse& inverse, double ano
 {
     if (!isfinite(anorm)) return 0;
     const int row = threadIdx.x, n = inverse.n;
-    Scalar x = row < n ? probe(row, n) : make_scalar(0);
-    double size = inverse.apply(x, false), largest;
+    Scalar x = row < n ? probe(row) : make_scalar(0);
+    const double unit = block_sum(modulus(x), inverse.of_warp);
+    double size = inverse.apply(x, false) / unit, largest;
     if (1 / (anorm * size) >= certain.once) return 1 / (anorm * size);
     x = row < n ? phase(x) : make_scalar(0);
     inverse.apply(x, true);
