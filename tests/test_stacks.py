@@ -548,6 +548,21 @@ def test_solutions_of_stacks_on_a_gpu_are_accurate(dtype: str) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("error::scipy.linalg.LinAlgWarning")
+@pytest.mark.parametrize("n", [3, 32, 90])
+def test_rows_that_depend_on_each_other_are_noticed_on_a_gpu(n: int) -> None:
+    cupy = pytest.importorskip("cupy")
+    rng = np.random.default_rng(n)
+    for factors in ((1, 1), (0.5, 0.5), (2, -1), (1, 0), (3, -2)):
+        for _ in range(20):
+            i, j, k = rng.choice(n, 3, replace=False)
+            a = rng.integers(-9, 10, (n, n)).astype(float)
+            a[i] = factors[0] * a[j] + factors[1] * a[k]
+            with pytest.raises((LinAlgError, LinAlgWarning)):
+                solve(cupy.asarray(a[None]), cupy.ones((1, n, 1)))
+
+
+@pytest.mark.gpu
 def test_uncertain_matrices_on_a_gpu() -> None:
     cupy = pytest.importorskip("cupy")
     a = stack((5,), 20, 20) + 20 * np.eye(20)

@@ -506,7 +506,7 @@ def _lu_solve(lu: Any, piv: Any, b: Any, trans: int, overwrite_b: bool, check_fi
         return array_module(b).empty(b.shape, array_module(b).result_type(lu, b))
     if is_device_array(lu):
         return linalg_module(lu).lu_solve(
-            (lu, piv), b, trans=trans, overwrite_b=overwrite_b, check_finite=False
+            (lu, piv.copy()), b, trans=trans, overwrite_b=overwrite_b, check_finite=False
         )
     # SciPy's getrs makes piv 1-based in place while other threads run, so each call gets a copy.
     # It also overwrites read-only arrays.
