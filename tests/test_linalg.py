@@ -31,6 +31,7 @@ from hetero_la import (
 from hetero_la.numerics.refinement import refine
 from hetero_la.testing.matrices import generate, kinds
 from hetero_la.testing.residuals import RATIO_LIMIT, lu_ratio, solve_ratio
+from hetero_la.tiles.kernels.cpu import lapack
 from tests.support import DTYPES, assert_close, covering, positive, random, spread
 
 pytestmark = pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
@@ -367,10 +368,29 @@ def test_factors_in_any_order_solve(order: Any, columns: int, dtype: str) -> Non
         for overwrite in (False, True):
             for right in (b, b.astype("complex128"), np.asfortranarray(b)):
                 expected = np.linalg.solve(a, right)
-                found = cho_solve((c, lower), right.copy("K"), overwrite_b=overwrite)
-                assert_close(found, expected.astype(found.dtype), limit=1e-4)
-                found = lu_solve((lu, piv), right.copy("K"), overwrite_b=overwrite)
-                assert_close(found, expected.astype(found.dtype), limit=1e-4)
+                for solve_with, factors in ((cho_solve, (c, lower)), (lu_solve, (lu, piv))):
+                    given = right.copy("K")
+                    x = solve_with(factors, given, overwrite_b=overwrite)
+                    assert x.dtype == np.result_type(a, right)
+                    error = np.abs(x - expected).max() / np.abs(expected).max()
+                    assert error < (1e-12 if dtype in DTYPES[1::2] else 1e-4)
+                    assert overwrite or np.array_equal(given, right)
+    for empty in (b[:0], b[:, :0] if columns else b[:0]):
+        shape = np.eye(len(empty), dtype=dtype)
+        assert lapack.cho_solve(shape, empty, True).shape == empty.shape
+
+
+@pytest.mark.parametrize("copies", [2, 6, 8, 14, 16])
+@pytest.mark.parametrize("zero", [False, True])
+def test_equal_right_hand_sides_do_not_cancel(copies: int, zero: bool) -> None:
+    n = 28
+    a = -0.9 * np.tril(np.ones((n, n)), -1) + np.eye(n)  # whose factors grow
+    a[:, -1] = 1
+    a += 3e-3 * random(n)
+    b = np.repeat(random(n, 1, seed=1), copies, axis=1)
+    b = np.column_stack([b, np.zeros(n)]) if zero else b
+    for x in (solve(a, b, assume_a="gen"), solve(np.stack([a, a]), b, assume_a="gen")[1]):
+        assert solve_ratio(a, x, b) < RATIO_LIMIT
 
 
 def test_read_only_right_hand_sides_are_not_overwritten() -> None:

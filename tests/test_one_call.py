@@ -76,7 +76,7 @@ def in_threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """All stacks are worth two threads; the list says how many each has got."""
     monkeypatch.setattr(stack_runs, "usable_cores", lambda: 2)
     monkeypatch.setattr(stack_runs, "_WORTH_A_THREAD", 1e-9)
-    for name in ("_LONG_FOR_FEW", "_LONG_QR"):
+    for name in ("_LONG", "_LONG_FOR_FEW"):
         monkeypatch.setattr(stack_runs, name, 0)
     started, original = [], stack_runs.for_parts
 

@@ -239,6 +239,7 @@ def test_calls_with_other_arguments_say_what_python_says() -> None:
         (lambda: inv(a, False, True, 3), "too many positional arguments"),
         (lambda: solve(a, a, a=a), "multiple values for argument 'a'"),
         (lambda: solve(a, a, what=1), "there is no option 'what'"),
+        (lambda: solve(a, a, True, lower=True), "multiple values for argument 'lower'"),
     ):
         with pytest.raises(TypeError, match=message):
             call()
@@ -373,6 +374,9 @@ def test_one_small_matrix_that_is_not_regular_is_treated_as_a_larger_one() -> No
             call(a, b)
     with pytest.raises(ValueError, match="Shape mismatch"):
         solve(cupy.eye(20), b[:7])
+    with pytest.raises(TypeError, match="there is no option 'lower'"):
+        det(cupy.eye(20), lower=True)
+    assert float(hetero_la.cholesky(cupy.asarray(4.0))[0, 0]) == 2
     assert solve(cupy.eye(20), b, client=None, report=True)[1].rcond == 1
 
 

@@ -255,7 +255,7 @@ LU = Routine(
     ratio="lu_ratio",
     reference="lu_factor",
     library="lu",
-    lapack_longest=0.75,
+    lapack_longest=0.75,  # LU alone loses time by tasks about the order where that is predicted
     two_levels=True,
     parts=8,
     # Few, wide panels: one thread enqueues for all GPUs.

@@ -287,10 +287,11 @@ def solve(
     Notes
     -----
     General matrices are factored by LU with partial pivoting, positive definite ones by
-    Cholesky, and small symmetric and Hermitian ones on the host by Bunch and Kaufman's
-    factorization.  Larger ones are completed from their triangle, for LU: that takes twice the
-    operations, but all cores or a GPU.  The others take at most O(n^2) operations per right-hand
-    side, in the calling thread.
+    Cholesky, and without options symmetric and Hermitian ones on the host by Bunch and Kaufman's
+    factorization, where one call of LAPACK is fastest (with more than two cores up to order 400),
+    from a copy.  Others are completed from their triangle, for LU: that takes twice the
+    operations, but uses all cores, or a GPU.  The other structures take at most O(n^2) operations
+    per right-hand side, in the calling thread.
 
     LAPACK factors bands on the host: of a matrix on a GPU only the band travels, with the
     right-hand sides.  Where that is predicted to take longer, a wide band is factored as a general
@@ -300,10 +301,10 @@ def solve(
     all right-hand sides together, by the factors [1]_ or where that is slow by GMRES with them as
     its preconditioner [2]_, until the error ratio is about 1.
 
-    After LU, few right-hand sides are all refined (one, and up to n / 64 on the host and n / 8 on
-    a GPU): a residual and a solve with the factors, as in LAPACK's ``xGERFS``, which keeps the
-    backward error small for any n.  Of more right-hand sides, only those with a larger backward
-    error are refined.
+    After LU, few right-hand sides are all refined (one, and up to n / 64 on the host and with
+    small matrices, n / 8 on a GPU): a residual and a solve with the factors, as in LAPACK's
+    ``xGERFS``, which keeps the backward error small for any n.  Of more right-hand sides, only
+    those with a larger backward error are refined.
 
     References
     ----------
@@ -338,6 +339,8 @@ def solve(
     if check_finite and structure is Structure.BANDED:  # NaNs and infinities are in the band
         require_finite_band(a, found)
         require_finite(b, "b")
+    unobserved = plain and not (mixed or report)
+    by_one_core = solve_by_one_core(a, b, found.structure, lower) if unobserved else None
     if found.structure is Structure.POSITIVE:
         solved = solve_positive_system(
             a, b, lower=lower, overwrite_a=overwrite_a, mixed=mixed, keep=report, client=client,
@@ -346,10 +349,8 @@ def solve(
     elif found.is_simple:
         require_options(options, client)
         solved = _solve_simple(a, b, found, transposed)
-    elif plain and not (mixed or report) and (
-        x := solve_by_one_core(a, b, found.structure, lower)
-    ) is not None:  # fmt: skip
-        solved = Solution(x, None, dict)
+    elif by_one_core is not None:
+        solved = Solution(by_one_core, None, dict)
     else:
         in_place = overwrite_a and can_hold_result(a) and not report
         a = as_general(a, found.structure, lower, in_place)

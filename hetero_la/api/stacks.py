@@ -90,7 +90,9 @@ def array_function(
         split = over_stacks(together, **core)(function) if stacks else function
         eager = on_device_of_arrays(split)
         ndims = [_most_dimensions(ndim) for ndim in core.values()]
-        movable = work_of and Movable(function, work_of, tuple(core), inspect.signature(function))
+        signature = inspect.signature(function)
+        movable = work_of and Movable(function, work_of, tuple(core), signature)
+        plain = _PLAIN & signature.parameters.keys()
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -103,7 +105,7 @@ def array_function(
                         return function(*args, **kwargs)
                 if _are_on_current_gpu(args, len(ndims)):
                     with on_device_of(args[0]):
-                        if alone and _is_small(args, ndims, kwargs):
+                        if alone and kwargs.keys() <= plain and _is_small(args, len(ndims)):
                             found = alone(*args, **kwargs)
                             if found is not None:
                                 return found
@@ -139,13 +141,13 @@ def _are_on_current_gpu(args: tuple[Any, ...], count: int) -> bool:
     return all(is_device_array(value) and value.device.id == gpu for value in args[:count])
 
 
-def _is_small(args: tuple[Any, ...], ndims: list[int], kwargs: dict[str, Any]) -> bool:
-    """Return whether a call on a GPU is for one small square matrix, without options."""
-    m, *rest = args[0].shape
+def _is_small(args: tuple[Any, ...], count: int) -> bool:
+    """Return whether a call on a GPU, of so many arrays, is for one small square matrix."""
+    a, beside = args[0], args[-1]
     return (
-        rest == [m] and 0 < m <= _MOST_ALONE and m * args[0].itemsize <= _MOST_BYTES_ALONE
-        and len(args) == len(ndims) and args[-1].ndim <= 2 and args[-1].size > 0
-        and kwargs.keys() <= _PLAIN and not recording()
+        len(args) == count and a.ndim == 2 and 0 < len(a) <= _MOST_ALONE and len(a) == a.shape[1]
+        and len(a) * a.itemsize <= _MOST_BYTES_ALONE and beside.ndim <= 2 and beside.size > 0
+        and not recording()
     )  # fmt: skip
 
 
@@ -270,8 +272,10 @@ def over_stacks(together: Callable[..., Any] | None = None, **core: int | str) -
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
         ndims = [_most_dimensions(ndim) for ndim in core.values()]
-        kinds = [each.kind for each in signature.parameters.values()]
-        most = kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        places = [
+            name for name, each in signature.parameters.items()
+            if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+        ]  # fmt: skip
         shared = signature.parameters.keys() - {*core, "report"}  # further ones of `together`
 
         @functools.wraps(function)
@@ -283,7 +287,7 @@ def over_stacks(together: Callable[..., Any] | None = None, **core: int | str) -
             else:
                 return function(*args, **kwargs)
             found_by = together
-            fits = len(args) <= most and kwargs.keys() <= shared
+            fits = len(args) <= len(places) and kwargs.keys() <= shared - {*places[: len(args)]}
             if together and fits and _are_stacks(args, ndims):
                 found = together(*args, **kwargs)
                 if found is not None and not isinstance(found, Uncertain):

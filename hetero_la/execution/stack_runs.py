@@ -18,9 +18,9 @@ from hetero_la.tiles.kernels.cpu.blas_threads import blas_bound
 from hetero_la.tiles.kernels.cpu.device import usable_cores
 from hetero_la.tiles.kernels.gpu.batched import functions
 
-#: Order of a matrix from which threads gain more than handing over the interpreter takes: QR, and
-#: other routines with few threads and with more.
-_LONG_QR, _LONG_FOR_FEW, _LONG = 80, 200, 80
+#: Order from which threads gain more than passing the interpreter's lock costs: higher where there
+#: are few threads, except for QR.
+_LONG, _LONG_FOR_FEW = 80, 200
 _FEW = 4
 #: Seconds of work that are worth the start of a thread.
 _WORTH_A_THREAD = 5e-4
@@ -165,7 +165,7 @@ def threads_for(count: int, problem: Problem) -> int:
         return 0
     threads = int(count * about_seconds(problem) / _WORTH_A_THREAD)
     cores, is_qr = usable_cores(), (ROUTINES[problem.routine].library or "").startswith("qr")
-    least = _LONG_QR if is_qr else _LONG_FOR_FEW if cores <= _FEW else _LONG
+    least = _LONG_FOR_FEW if cores <= _FEW and not is_qr else _LONG
     return min(threads, cores, count) if problem.m * problem.n >= least**2 else min(threads, 1)
 
 

@@ -20,7 +20,7 @@ _STEPS = 3
 
 #: Up to this fraction of n, and always one, right-hand sides are all refined until the error is at
 #: rounding level: on a GPU, where the steps are only enqueued; and on the host and in stacks, where
-#: a step so takes about a tenth of the factorization.
+#: such a step takes about a tenth of the factorization.
 _FEW, _FEWER = 1 / 8, 1 / 64
 
 #: With more right-hand sides, those with a backward error above this many eps are refined: the
@@ -50,11 +50,11 @@ def refine(
     backward error small, not the forward error [1]_.  If the condition is at most 1 / sqrt(eps),
     one step does, and is not checked.
 
-    Of more than n / 64 right-hand sides on the host, and n / 8 on a GPU, with which a step would
-    take a notable part of the time of factoring, only those are refined whose error is close to
-    what error ratios allow.  If there are many, they are found from the residuals of random
-    combinations of eight columns, and then of two; if a column is found, all others are checked one
-    by one.
+    One right-hand side is always refined.  Of more than n / 64 on the host, and n / 8 on a GPU,
+    with which a step would take a notable part of the time of factoring, only those are refined
+    whose error is close to what error ratios allow.  If there are many, they are found from the
+    residuals of random combinations of eight columns, and then of two; if a column is found, all
+    others are checked one by one.
 
     Parameters
     ----------
@@ -67,7 +67,8 @@ def refine(
     b, x : array, shape (n, nrhs)
         Right-hand sides and solution; `x` is overwritten.
     rcond : float, optional
-        Reciprocal condition number, if it is known.
+        Reciprocal condition number, if it is known; it may be too large by a factor of about n,
+        with which a step still divides errors by 100 at least.
 
     Returns
     -------
@@ -93,7 +94,7 @@ def refine(
     on_gpu = is_device_array(x)
     few = nrhs <= max(1, n * (_FEW if on_gpu else _FEWER))
     small = n <= _SMALL or (not on_gpu and n * n * nrhs <= _FEW_PRODUCTS)
-    if small and not few and not on_gpu and _is_small_together(a, anorm, b, x):
+    if small and not few and not on_gpu and _are_accurate_together(a, anorm, b, x):
         return x
     if few or small:
         sure = _needs_one_step(rcond, x.dtype)
@@ -277,12 +278,13 @@ def refine_stack(
     """
     (_, n, nrhs), dtype = x.shape, x.dtype
     enough = tolerance(n, nrhs, dtype)
-    with np.errstate(all="ignore"):  # overflow, and a column of zeros, show in the result
-        sizes = np.abs(x).sum(axis=1, dtype=np.float64)
-        given, solved = b, x
-        if nrhs > 1:  # see `_is_small_together`
-            weights = (_weights(nrhs) / sizes).astype(dtype)[:, :, None]
-            given, solved, sizes = b @ weights, x @ weights, np.ones((len(x), 1))
+    with np.errstate(all="ignore"):  # overflow shows in the result
+        given, solved, sizes = b, x, np.ones((len(x), 1))
+        if nrhs > 1:  # see `_are_accurate_together`
+            weights = _weights_of(x)
+            given, solved = b @ weights, x @ weights
+        else:
+            sizes = np.abs(x).sum(axis=1, dtype=np.float64)
         errors = np.abs(given - a @ solved).sum(axis=1, dtype=np.float64)
         small = (errors <= enough * anorm[:, None] * sizes).all(axis=1)
     for i in np.flatnonzero(~small & sure).tolist():
@@ -357,21 +359,30 @@ def _sum_of_moduli(x: np.ndarray) -> float:
     return float(dasum(x) if x.dtype == np.float64 else np.abs(x).sum(dtype=np.float64))
 
 
-def _is_small_together(a: np.ndarray, anorm: float, b: np.ndarray, x: np.ndarray) -> bool:
+def _are_accurate_together(a: np.ndarray, anorm: float, b: np.ndarray, x: np.ndarray) -> bool:
     """Return whether a combination of all columns has a small residual (see below)."""
-    with np.errstate(all="ignore"):  # overflow, and a column of zeros, count as not small
-        sizes = np.abs(x).sum(axis=0, dtype=np.float64)
-        weights = (_weights(len(sizes)) / sizes).astype(x.dtype)[:, None]
+    with np.errstate(all="ignore"):  # overflow counts as not small
+        weights = _weights_of(x)
         left = lapack.residual(a, x @ weights, b @ weights)
         error = np.abs(left).sum(dtype=np.float64)
         return bool(error <= _ENOUGH * float(np.finfo(x.dtype).eps) * anorm)
 
 
+def _weights_of(x: np.ndarray) -> np.ndarray:
+    """Return weights with which to add columns, of the size of their inverse 1-norms."""
+    sizes, weights = np.abs(x).sum(axis=-2, dtype=np.float64), _weights(x.shape[-1])
+    found: np.ndarray = np.where(sizes > 0, weights / sizes, weights).astype(x.dtype)[..., None]
+    return found
+
+
 @functools.lru_cache(16)
 def _weights(count: int) -> np.ndarray:
-    """Return random signs, and sizes about 1."""
+    """Return random signs, and sizes about 1, whose sum is not small: columns may be equal."""
     rng = np.random.default_rng(count)
-    return rng.choice([-1, 1], count) * rng.uniform(0.75, 1.25, count)
+    while True:
+        weights = rng.choice([-1, 1], count) * rng.uniform(0.75, 1.25, count)
+        if abs(weights.sum()) >= max(1, count**0.5 / 2):
+            return weights
 
 
 def _columns_to_refine(

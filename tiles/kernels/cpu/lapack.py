@@ -258,6 +258,8 @@ def cho_solve(c: Array, b: Array, lower: bool, overwrite_b: bool = False) -> Arr
     array([0.5, 1. ])
     """
     dtype = np.result_type(c, b)
+    if not b.size:
+        return np.empty(b.shape, dtype)
     if c.flags.c_contiguous and not c.flags.f_contiguous and dtype.kind == "f":
         c, lower = c.T, not lower  # LAPACK would get a copy
     if b.size > len(b):

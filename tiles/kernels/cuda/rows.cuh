@@ -1,7 +1,8 @@
 // Rows of a matrix, or of columns beside it, in registers, one for each thread of a block.
 //
 // Rows are eliminated by groups of GROUP: a group's rows are solved for in shared memory, a few
-// columns in each warp, and then subtracted from those that come after it.  Compiled with -DGROUP.
+// columns in each warp, and then subtracted from those that come after it.  Compiled with -DMOST
+// (the largest order) and -DGROUP.
 
 #pragma once
 
