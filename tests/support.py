@@ -117,6 +117,17 @@ def random(m: int, n: int | None = None, dtype: DTypeLike = "float64", seed: int
     return generate("rands", m, n, dtype=dtype, seed=seed)
 
 
+def with_dependent_rows(n: int) -> Iterator[NDArray]:
+    """Matrices of small integers, of which a row is a simple combination of two others."""
+    rng = np.random.default_rng(n)
+    for factors in ((1, 1), (0.5, 0.5), (2, -1), (1, 0), (3, -2)):
+        for _ in range(20):
+            i, j, k = rng.choice(n, 3, replace=False)
+            a = rng.integers(-9, 10, (n, n)).astype(float)
+            a[i] = factors[0] * a[j] + factors[1] * a[k]
+            yield a
+
+
 def host(*arrays: Any) -> Any:
     """NumPy arrays of what may be on a GPU."""
     found = [to_host(a) for a in arrays]

@@ -17,7 +17,7 @@ from hetero_la.numerics.range_scaling import column_exponents, scaling_exponent
 from hetero_la.numerics.refinement import refine
 from hetero_la.tiles.kernels.cpu.lapack import lapack_function
 from hetero_la.tiles.kernels.gpu_libraries.finite import is_finite
-from tests.support import DTYPES, positive, random
+from tests.support import DTYPES, positive, random, with_dependent_rows
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -105,14 +105,9 @@ def test_one_solve_is_enough_for_a_good_condition(dtype: str, hermitian: bool) -
 @pytest.mark.parametrize("n", [3, 40, 150])
 def test_rows_that_depend_on_each_other_are_noticed(n: int) -> None:
     """Whatever their places and small factors: one solve does not miss them."""
-    rng = np.random.default_rng(n)
-    for factors in ((1, 1), (0.5, 0.5), (2, -1), (1, 0), (3, -2)):
-        for _ in range(20):
-            i, j, k = rng.choice(n, 3, replace=False)
-            a = rng.integers(-9, 10, (n, n)).astype(float)
-            a[i] = factors[0] * a[j] + factors[1] * a[k]
-            with pytest.raises((LinAlgError, LinAlgWarning)):
-                solve(a, np.ones(n), assume_a="gen")
+    for a in with_dependent_rows(n):
+        with pytest.raises((LinAlgError, LinAlgWarning)):
+            solve(a, np.ones(n), assume_a="gen")
 
 
 @pytest.mark.parametrize("bad", [0.0, 1e-30, np.nan])

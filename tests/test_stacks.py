@@ -19,7 +19,7 @@ from hetero_la.api.stacks import over_stacks
 from hetero_la.execution.execute import execute
 from hetero_la.numerics.band_matrices import FEW
 from hetero_la.testing.residuals import RATIO_LIMIT, lstsq_ratio
-from tests.support import DTYPES, covering, host, random
+from tests.support import DTYPES, covering, host, random, with_dependent_rows
 
 NB = 4
 #: Leading dimensions; those with a zero hold no matrix.
@@ -556,14 +556,9 @@ def test_solutions_of_stacks_on_a_gpu_are_accurate(dtype: str) -> None:
 @pytest.mark.parametrize("n", [3, 32, 90])
 def test_rows_that_depend_on_each_other_are_noticed_on_a_gpu(n: int) -> None:
     cupy = pytest.importorskip("cupy")
-    rng = np.random.default_rng(n)
-    for factors in ((1, 1), (0.5, 0.5), (2, -1), (1, 0), (3, -2)):
-        for _ in range(20):
-            i, j, k = rng.choice(n, 3, replace=False)
-            a = rng.integers(-9, 10, (n, n)).astype(float)
-            a[i] = factors[0] * a[j] + factors[1] * a[k]
-            with pytest.raises((LinAlgError, LinAlgWarning)):
-                solve(cupy.asarray(a[None]), cupy.ones((1, n, 1)))
+    for a in with_dependent_rows(n):
+        with pytest.raises((LinAlgError, LinAlgWarning)):
+            solve(cupy.asarray(a[None]), cupy.ones((1, n, 1)))
 
 
 @pytest.mark.gpu

@@ -10,7 +10,7 @@ import numpy as np
 from hetero_la.algorithms.lu import DIAGONAL
 from hetero_la.api.host_arrays import Work
 from hetero_la.api.lu import factor_each
-from hetero_la.api.stacks import Uncertain, array_function, as_stack_of_one, unless
+from hetero_la.api.stacks import array_function, as_stack_of_one, unless
 from hetero_la.checks.array_types import AnyArray, ExchangedArray, GpuArray, LazyOrAny, Numbers
 from hetero_la.checks.inputs import as_matrix, as_stack, is_writable
 from hetero_la.execution.execute import execute
@@ -93,7 +93,12 @@ def _det_stack(a: Any, overwrite_a: bool = False, check_finite: bool = True, **h
 def _det_alone(a: Any, check_finite: bool = True) -> Any:
     """Compute `det` of one small matrix on a GPU."""
     found = as_stack_of_one(_det_stack)(a, check_finite=check_finite)
-    return None if found is None else to_host(found)[()]
+    return None if found is None else _number(found)
+
+
+def _number(a: Any) -> Any:
+    """Return the number that an array of no dimensions holds."""
+    return to_host(a)[()]
 
 
 @array_function(_det_stack, _factorization, alone=_det_alone, a=2)
@@ -165,10 +170,8 @@ def _slogdet_stack(a: Any, check_finite: bool = True, **how: Any) -> Any:
 
 def _slogdet_alone(a: Any, check_finite: bool = True) -> Any:
     """Compute `slogdet` of one small matrix on a GPU."""
-    found = _slogdet_stack(a[None], check_finite)
-    if found is None or isinstance(found, Uncertain):
-        return None
-    return SlogdetResult(*(to_host(part)[0] for part in found))
+    found = as_stack_of_one(_slogdet_stack)(a, check_finite=check_finite)
+    return None if found is None else SlogdetResult(*map(_number, found))
 
 
 @array_function(_slogdet_stack, _factorization, alone=_slogdet_alone, a=2)

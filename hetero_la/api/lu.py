@@ -16,7 +16,13 @@ from hetero_la.accuracy.judging import judge_factors
 from hetero_la.accuracy.report import AccuracyReport
 from hetero_la.api.factors import Factors
 from hetero_la.api.host_arrays import Work
-from hetero_la.api.stacks import Uncertain, array_function, failures, over_stacks, unless
+from hetero_la.api.stacks import (
+    array_function,
+    as_stack_of_one,
+    failures,
+    over_stacks,
+    unless,
+)
 from hetero_la.checks.array_types import Eager, Lazy, LazyLU, Numbers, Same, Stored
 from hetero_la.checks.inputs import (
     as_array,
@@ -213,10 +219,11 @@ def _factor_stack(
 
 def _factor_alone(a: Any, check_finite: bool = True) -> LUFactors | None:
     """Compute `lu_factor` of one small matrix on a GPU."""
-    began, found = time.perf_counter(), _factor_stack(a[None], check_finite=check_finite)
-    if found is None or isinstance(found, Uncertain):
+    began = time.perf_counter()
+    found = as_stack_of_one(_factor_stack)(a, check_finite=check_finite)
+    if found is None:
         return None
-    (lu,), (piv,) = found
+    lu, piv = found
     return LUFactors(lu, piv, 0, report_of_one("lu", a, lu.dtype, began))
 
 

@@ -167,7 +167,7 @@ def as_stack_of_one(together: Callable[..., Any]) -> Callable[..., Any]:
             found = together(a[None], b.reshape(1, len(b), -1), **kwargs)
         if found is None or isinstance(found, Uncertain):
             return None
-        return found[0] if b is None else found.reshape(b.shape)
+        return found.reshape(b.shape) if b is not None else with_each_array(found, lambda x: x[0])
 
     return alone
 

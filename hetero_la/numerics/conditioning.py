@@ -196,9 +196,24 @@ def _rough_condition(anorm: float, factor: np.ndarray, hermitian: bool) -> float
 @functools.lru_cache(32)
 def _random_vector(n: int, letter: str) -> np.ndarray:
     """Return a vector of 1-norm 1 whose entries have random signs and sizes."""
-    rng = np.random.default_rng(n)
-    x = rng.choice([-1, 1], n) * rng.uniform(1, 2, n)
+    x = random_weights(n)
     return (x / np.abs(x).sum()).astype(letter)
+
+
+@functools.lru_cache(32)
+def random_weights(count: int) -> np.ndarray:
+    """Return random signs, and sizes about 1, whose sum is not small.
+
+    Examples
+    --------
+    >>> bool(abs(random_weights(9).sum()) >= 1.5)
+    True
+    """
+    rng = np.random.default_rng(count)
+    while True:
+        weights = rng.choice([-1, 1], count) * rng.uniform(0.75, 1.25, count)
+        if abs(weights.sum()) >= max(1, count**0.5 / 2):
+            return weights
 
 
 def _inverse_norm(factor: np.ndarray, hermitian: bool) -> float:

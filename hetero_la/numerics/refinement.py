@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg.blas import dasum
 
-from hetero_la.numerics.conditioning import enqueued_norm1
+from hetero_la.numerics.conditioning import enqueued_norm1, random_weights
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
 from hetero_la.tiles.kernels.cpu import lapack
 from hetero_la.tiles.kernels.gpu_libraries import norms
@@ -369,20 +368,13 @@ def _are_accurate_together(a: np.ndarray, anorm: float, b: np.ndarray, x: np.nda
 
 
 def _weights_of(x: np.ndarray) -> np.ndarray:
-    """Return weights with which to add columns, of the size of their inverse 1-norms."""
-    sizes, weights = np.abs(x).sum(axis=-2, dtype=np.float64), _weights(x.shape[-1])
+    """Return weights with which to add columns, of the size of their inverse 1-norms.
+
+    Columns may be equal: the random weights do not cancel.
+    """
+    sizes, weights = np.abs(x).sum(axis=-2, dtype=np.float64), random_weights(x.shape[-1])
     found: np.ndarray = np.where(sizes > 0, weights / sizes, weights).astype(x.dtype)[..., None]
     return found
-
-
-@functools.lru_cache(16)
-def _weights(count: int) -> np.ndarray:
-    """Return random signs, and sizes about 1, whose sum is not small: columns may be equal."""
-    rng = np.random.default_rng(count)
-    while True:
-        weights = rng.choice([-1, 1], count) * rng.uniform(0.75, 1.25, count)
-        if abs(weights.sum()) >= max(1, count**0.5 / 2):
-            return weights
 
 
 def _columns_to_refine(
@@ -397,7 +389,7 @@ def _columns_to_refine(
     if not groups:
         return columns
     solved, given = (xp.zeros((len(x), groups), x.dtype, order="F") for _ in "xb")
-    random = _weights(len(columns))
+    random = random_weights(len(columns))
     with np.errstate(all="ignore"):  # overflow counts as not small
         for start in range(0, len(columns), groups):
             some = xp.asarray(columns[start : start + groups])

@@ -230,10 +230,13 @@ def _substitute_permuted(a: Array, b: Array) -> None:
     keep(b, trsm(1, a, b, overwrite_b=True))
 
 
-def solve_column(a: Array, x: Array, *, hermitian: bool, adjoint: bool = False) -> None:
+def solve_column(
+    a: Array, x: Array, *, hermitian: bool, adjoint: bool = False, upper: bool = False
+) -> None:
     """Overwrite a vector x with the solution of L U y = x, or of L L^H y = x if `hermitian`.
 
-    With `adjoint`, that of the adjoint matrix.  Nothing keeps it from overflow.
+    With `adjoint`, that of the adjoint matrix; with `upper`, of U^H U y = x.  Nothing keeps it from
+    overflow.
 
     Examples
     --------
@@ -245,6 +248,7 @@ def solve_column(a: Array, x: Array, *, hermitian: bool, adjoint: bool = False) 
     trsv, lower = _blas_function("trsv", a.dtype.char), {"lower": 1, "diag": int(not hermitian)}
     plain = [lower, lower | {"trans": 2}] if hermitian else [lower, {}]
     turned = plain if hermitian else [{"trans": 2}, lower | {"trans": 2}]
+    plain = [{"trans": 2}, {}] if upper else plain
     for form in turned if adjoint else plain:
         keep(x, trsv(a, x, overwrite_x=True, **form))
 
@@ -267,9 +271,8 @@ def cho_solve(c: Array, b: Array, lower: bool, overwrite_b: bool = False) -> Arr
         found: Array = potrs(c, b, lower=lower, overwrite_b=overwrite_b)[0]
         return found
     # Of one column, potrs takes up to three times as long.
-    trsv, x = _blas_function("trsv", dtype.char), b.ravel().astype(dtype, copy=not overwrite_b)
-    for trans in (0, 2) if lower else (2, 0):
-        x = trsv(c, x, trans=trans, lower=lower, overwrite_x=True)
+    x = b.ravel().astype(dtype, copy=not overwrite_b)
+    solve_column(c.astype(dtype, copy=False), x, hermitian=True, upper=not lower)
     return x.reshape(b.shape)
 
 
@@ -317,10 +320,8 @@ def cholesky_and_solve(a: Array, b: Array, threads: bool = False) -> Vectors:
     if threads and len(a) >= _LONG:
         for letters in (b"LLNN", b"LLCN"):
             triangular("trsm", letters, a, b)
-    elif b.shape[1] == 1:  # potrs takes up to three times as long
-        solve_column(a, b[:, 0], hermitian=True)
     else:
-        keep(b, _of(a, "potrs")(a, b, lower=True, overwrite_b=True)[0])
+        keep(b, cho_solve(a, b, True, overwrite_b=True))
     return found
 
 
