@@ -18,14 +18,14 @@ from hetero_la.tiles.kernels.cpu.blas_threads import blas_bound
 from hetero_la.tiles.kernels.cpu.device import usable_cores
 from hetero_la.tiles.kernels.gpu.batched import functions
 
-#: Order from which threads gain more than passing the interpreter's lock costs: higher where there
-#: are few threads, except for QR.
-_LONG, _LONG_FOR_FEW = 80, 200
-_FEW = 4
+#: Elements of a matrix for each thread that gains more than passing the interpreter's lock costs,
+#: and where a routine has more work for each of them.
+_SHARE, _SHARE_OF_MORE = 128**2, 80**2
+_MORE = ("qr", "explicit_q", "lstsq", "minimum_norm", "inverse")
 #: Seconds of work that are worth the start of a thread.
 _WORTH_A_THREAD = 5e-4
 #: Bytes of matrices that stay in cache from one pass over them to the next.
-_IN_CACHE = 1 << 18
+_IN_CACHE = 1 << 20
 
 
 class Stack(NamedTuple):
@@ -163,10 +163,10 @@ def threads_for(count: int, problem: Problem) -> int:
     """
     if count == 1:
         return 0
-    threads = int(count * about_seconds(problem) / _WORTH_A_THREAD)
-    cores, is_qr = usable_cores(), (ROUTINES[problem.routine].library or "").startswith("qr")
-    least = _LONG_FOR_FEW if cores <= _FEW and not is_qr else _LONG
-    return min(threads, cores, count) if problem.m * problem.n >= least**2 else min(threads, 1)
+    share = _SHARE_OF_MORE if problem.routine in _MORE else _SHARE
+    gains = max(problem.m * problem.n // share, 1)
+    worth = int(count * about_seconds(problem) / _WORTH_A_THREAD)
+    return min(gains, worth, usable_cores(), count)
 
 
 def solve_each(

@@ -41,9 +41,9 @@ def sources_of(dtype: np.dtype) -> Iterator[Source]:
         yield resident_lu.strips_source(dtype, rows)
     for shape in lu.SHAPES:
         yield lu.leaf_source(shape, shape.columns(dtype), dtype)
-    for order in (arrays.ONE_WARP, arrays.MOST):
+    for order in arrays.ORDERS:
         yield arrays.stacks_source("stack_factors", dtype, order)
-        yield arrays.stacks_source("stack_solutions", dtype, order, "WIDTH=16")
+        yield arrays.stacks_source("stack_solutions", dtype, order, "WIDTH=16", "PROBES=1")
     yield least_squares.least_squares_source(dtype)
     for resident in (True, False):
         yield lu.tall_source(dtype, resident)

@@ -81,15 +81,15 @@ struct Certain {
     double once, twice;
 };
 
-// An estimate of a reciprocal condition number from the 1-norm of A, which is infinite where A is
-// not factored.
-__device__ inline double reciprocal_condition(const Inverse& inverse, double anorm, Certain certain)
+// An estimate of a reciprocal condition number from x = A^-1 v, v being of probes, and from the
+// 1-norm of A, which is infinite where A is not factored.
+__device__ inline double reciprocal_condition(const Inverse& inverse, Scalar x, double anorm,
+                                              Certain certain)
 {
     if (!isfinite(anorm)) return 0;
     const int row = threadIdx.x, n = inverse.n;
-    Scalar x = row < n ? probe(row) : make_scalar(0);
-    const double unit = block_sum(modulus(x), inverse.of_warp);
-    double size = inverse.apply(x, false) / unit, largest;
+    const double unit = block_sum(row < n ? modulus(probe(row)) : 0, inverse.of_warp);
+    double size = block_sum(modulus(x), inverse.of_warp) / unit, largest;
     if (1 / (anorm * size) >= certain.once) return 1 / (anorm * size);
     x = row < n ? phase(x) : make_scalar(0);
     inverse.apply(x, true);

@@ -15,15 +15,23 @@ constexpr int BYTES = COLUMNS * sizeof(Scalar);
 template <int COLUMNS>
 constexpr int LOADS = BYTES<COLUMNS> <= 128 ? 8 : 4;
 
-// Blocks of the most threads for which a multiprocessor has registers.
+// Blocks of the most threads for which a multiprocessor has registers; a block of one warp has all
+// that it wants.
 template <int COLUMNS>
-constexpr int BLOCKS = MOST > 32 && (BYTES<COLUMNS> <= 32 || sizeof(Scalar) == 4) ? 2 : 1;
+constexpr int THREADS = BYTES<COLUMNS> <= 32 || sizeof(Scalar) == 4 ? 1024
+                        : BYTES<COLUMNS> <= 256                     ? 512
+                                                                    : 384;
+template <int COLUMNS>
+constexpr int BLOCKS = MOST > 32 && THREADS<COLUMNS> > MOST ? THREADS<COLUMNS> / MOST : 1;
 
 template <int COLUMNS>
 struct Group {
-    // Rows lie apart so that neighbouring threads write to different banks.
-    static constexpr int PAD = COLUMNS * sizeof(Scalar) < 16 ? 0 : 16 / sizeof(Scalar);
-    __align__(16) Scalar rows[GROUP][COLUMNS + PAD];
+    // Rows begin where vectors of 16 bytes do, and lie apart so that neighbouring threads write to
+    // different banks.
+    static constexpr int VECTOR = 16 / sizeof(Scalar);
+    static constexpr int STEP =
+        COLUMNS < VECTOR ? COLUMNS : (COLUMNS + VECTOR - 1) / VECTOR * VECTOR + VECTOR;
+    __align__(16) Scalar rows[GROUP][STEP];
     Scalar triangle[GROUP][GROUP];  // [p][i]: row i, column p; reciprocals on the diagonal
 };
 
@@ -108,8 +116,8 @@ __device__ inline void solve_by_columns(Group<COLUMNS>& s, int count, bool lower
     }
 }
 
-// Overwrite columns first .. first + N of the group's `count` rows by solutions with its triangle,
-// each lane having a row.
+// Overwrite columns first .. first + N of the group's `count` rows, those that there are, by
+// solutions with its triangle, each lane having a row.
 template <int N, int COLUMNS>
 __device__ inline void solve_columns(Group<COLUMNS>& s, int first, int count, bool lower)
 {
@@ -117,7 +125,9 @@ __device__ inline void solve_columns(Group<COLUMNS>& s, int first, int count, bo
     const bool has_row = lane < count;
     Scalar x[N];
 #pragma unroll
-    for (int c = 0; c < N; c++) x[c] = has_row ? s.rows[lane][first + c] : make_scalar(0);
+    for (int c = 0; c < N; c++) {
+        x[c] = has_row && first + c < COLUMNS ? s.rows[lane][first + c] : make_scalar(0);
+    }
 #pragma unroll 4
     for (int n = 0; n < count; n++) {
         const int p = lower ? n : count - 1 - n;
@@ -132,16 +142,17 @@ __device__ inline void solve_columns(Group<COLUMNS>& s, int first, int count, bo
     }
 #pragma unroll
     for (int c = 0; c < N; c++) {
-        if (has_row) s.rows[lane][first + c] = x[c];
+        if (has_row && first + c < COLUMNS) s.rows[lane][first + c] = x[c];
     }
 }
 
-// Solve with the group's triangle; the fewer warps, the more columns each has at once.  As many
+// Solve with the group's triangle: four warps have all columns at once, one half of them.  As many
 // columns as rows are solved for by threads that need not exchange them.
 template <int COLUMNS>
 __device__ inline void solve_group(Group<COLUMNS>& s, int count, bool lower)
 {
-    constexpr int FEW = COLUMNS < 4 ? COLUMNS : 4, MANY = COLUMNS < GROUP / 2 ? COLUMNS : GROUP / 2;
+    constexpr int FEW = COLUMNS > 5 ? (COLUMNS + 3) / 4 : (COLUMNS + 1) / 2;
+    constexpr int MANY = COLUMNS > GROUP / 2 + 1 ? (COLUMNS + 1) / 2 : COLUMNS;
     const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
     if (COLUMNS >= GROUP) {
         solve_by_columns(s, count, lower);

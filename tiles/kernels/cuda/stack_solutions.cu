@@ -1,9 +1,11 @@
 // Solutions with the factors of small square matrices, a block for some columns of a matrix, a
-// thread for each row.  Compiled with -DMOST (the largest order), -DGROUP and -DWIDTH.
+// thread for each row.  Compiled with -DMOST (the largest order), -DGROUP, -DWIDTH (how many
+// columns), and -DPROBES (1 if condition numbers are estimated, else 0).
 
 #include "condition.cuh"
 
 constexpr int STEPS = 3;  // most steps of refinement
+constexpr int COLUMNS = WIDTH + PROBES;  // that are solved for together
 
 // A matrix of a stack in any memory order; no `first` stands for the identity.
 struct Given {
@@ -34,23 +36,24 @@ struct Sums {
     double size[WIDTH], left[WIDTH];  // sums of sizes in columns of X, and of B - A X
 };
 
-// x <- this thread's row of B
-__device__ inline void load(Scalar (&x)[WIDTH], const System& of)
+// x <- this thread's row of B, and no probe
+__device__ inline void load(Scalar (&x)[COLUMNS], const System& of)
 {
 #pragma unroll
-    for (int c = 0; c < WIDTH; c++) {
+    for (int c = 0; c < COLUMNS; c++) {
         x[c] = of.has(c) ? of.B(of.row, of.from + c) : make_scalar(0);
     }
 }
 
 // r <- r - A X
-__device__ inline void subtract_product_with(Scalar (&r)[WIDTH], const System& of, Group<WIDTH>& s)
+__device__ inline void subtract_product_with(Scalar (&r)[COLUMNS], const System& of,
+                                             Group<COLUMNS>& s)
 {
     for (int first = 0; first < of.n; first += GROUP) {
         const int at = int(threadIdx.x) - first, count = min(GROUP, of.n - first);
         if (0 <= at && at < count) {
 #pragma unroll
-            for (int c = 0; c < WIDTH; c++) s.rows[at][c] = of.has(c) ? of.x(c) : make_scalar(0);
+            for (int c = 0; c < COLUMNS; c++) s.rows[at][c] = of.has(c) ? of.x(c) : make_scalar(0);
         }
         __syncthreads();
         if (of.row >= 0) {
@@ -62,7 +65,7 @@ __device__ inline void subtract_product_with(Scalar (&r)[WIDTH], const System& o
 }
 
 // Add up the sizes in columns of X, and of r.
-__device__ inline void add_up(const Scalar (&r)[WIDTH], const System& of, Sums& s)
+__device__ inline void add_up(const Scalar (&r)[COLUMNS], const System& of, Sums& s)
 {
     for (int c = threadIdx.x; c < WIDTH; c += blockDim.x) s.size[c] = s.left[c] = 0;
     __syncthreads();
@@ -89,16 +92,16 @@ __device__ inline double backward_error(const Sums& s, double anorm)
 }
 
 struct Solving {
-    Group<WIDTH> group;
+    Group<COLUMNS> group;
     Sums sums;
 };
 
-// Solve, and refine; returns the largest 1-norm of a column of X.
+// Solve, and refine; returns the largest 1-norm of a column of X.  `probed` is solved with.
 __device__ inline double solve_system(const System& of, const Scalar* factors, Index kind,
-                                      const double* norm, double enough, Solving& s)
+                                      const double* norm, double enough, Scalar& probed, Solving& s)
 {
-    const int zero = of.B.first ? 0 : int(of.from);
-    Scalar x[WIDTH];
+    const int zero = of.B.first || PROBES ? 0 : int(of.from);
+    Scalar x[COLUMNS];
     double previous = 0;
     for (int step = 0; step <= STEPS; step++) {
         load(x, of);
@@ -108,8 +111,11 @@ __device__ inline double solve_system(const System& of, const Scalar* factors, I
             const double error = backward_error(s.sums, *norm);
             if (!(error > enough && (step == 1 || error < previous / 2))) break;
             previous = error;
+        } else if (PROBES) {
+            x[COLUMNS - 1] = probed;
         }
         solve_with(factors, of.n, kind, x, s.group, zero);
+        if (PROBES && step == 0) probed = x[COLUMNS - 1];
 #pragma unroll
         for (int c = 0; c < WIDTH; c++) {
             if (of.has(c)) of.x(c) = step ? add(of.x(c), x[c]) : x[c];
@@ -133,9 +139,9 @@ struct Judging {
 // factors); X is column-major.  Row i of P A is row perm[i] of A; without `perm`, nothing was
 // interchanged.  With A and its 1-norms, X of LU factors is refined while its backward error is
 // above `enough` and halves, as LAPACK does.  `size`, one row for each part of the columns, gets
-// the largest 1-norm of these in X.  With `rcond`, further blocks, one for each matrix, estimate
-// reciprocal condition numbers from the 1-norms.
-extern "C" __global__ void __launch_bounds__(MOST, BLOCKS<WIDTH>)
+// the largest 1-norm of these in X.  With probes, `rcond` gets estimates of reciprocal condition
+// numbers, from the 1-norms.
+extern "C" __global__ void __launch_bounds__(MOST, BLOCKS<WIDTH + 1>)
     solve(const Scalar* factors, Index kind, Index order, const int* perm,  //
           const Scalar* B, Index bstep, Index bdown, Index bacross, Index nrhs, Scalar* X,
           const Scalar* A, Index astep, Index adown, Index aacross, const double* norm,
@@ -145,19 +151,11 @@ extern "C" __global__ void __launch_bounds__(MOST, BLOCKS<WIDTH>)
         Solving solving;
         Judging judging;
     } shared;
-    const Index parts = (nrhs + WIDTH - 1) / WIDTH, estimated = blockIdx.x - parts * matrices;
-    const Index matrix = estimated < 0 ? blockIdx.x / parts : estimated;
+    const Index parts = (nrhs + WIDTH - 1) / WIDTH, matrix = blockIdx.x / parts;
+    const Index part = blockIdx.x % parts;
     const int n = int(order), row = threadIdx.x;
     factors += matrix * order * order;
     if (norm) norm += matrix;
-    if (estimated >= 0) {
-        Judging& s = shared.judging;
-        const Inverse inverse = {factors, n, kind, s.group, s.candidates, s.of_warp};
-        const double found = reciprocal_condition(inverse, *norm, {once, twice});
-        if (row == 0) rcond[matrix] = found;
-        return;
-    }
-    const Index part = blockIdx.x % parts;
     const bool turned = kind == TRANSPOSED || kind == ADJOINT;
     if (perm) perm += matrix * n;
     const int moved = row < n && perm ? perm[row] : row;
@@ -171,6 +169,14 @@ extern "C" __global__ void __launch_bounds__(MOST, BLOCKS<WIDTH>)
     of.from = part * WIDTH;
     of.columns = int(min(Index(WIDTH), nrhs - of.from));
     of.X = X + matrix * nrhs * n + (turned ? moved : row);
-    const double largest = solve_system(of, factors, kind, norm, enough, shared.solving);
+    Scalar probed = row < n ? probe(row) : make_scalar(0);
+    const double largest = solve_system(of, factors, kind, norm, enough, probed, shared.solving);
     if (size && row == 0) size[part * matrices + matrix] = largest;
+    if (PROBES && part == 0) {
+        __syncthreads();
+        Judging& s = shared.judging;
+        const Inverse inverse = {factors, n, kind, s.group, s.candidates, s.of_warp};
+        const double found = reciprocal_condition(inverse, probed, *norm, {once, twice});
+        if (row == 0) rcond[matrix] = found;
+    }
 }

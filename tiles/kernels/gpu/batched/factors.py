@@ -82,8 +82,8 @@ class Factored(NamedTuple):
             norms, enough = refined.norms, refined.enough
         if estimation:
             norms, rconds, once, twice = estimation
-            parts += 1
-        kernel("solve", stacks_source("stack_solutions", dtype, n, f"WIDTH={_width(nrhs)}"))(
+        defines = f"WIDTH={_width(nrhs)}", f"PROBES={int(estimation is not None)}"
+        kernel("solve", stacks_source("stack_solutions", dtype, n, *defines))(
             (count * parts,), (threads_of(n),),
             (
                 self.factors.data.ptr, int(kind), n, perm, *rhs, nrhs, x.data.ptr, *matrix, norms,
