@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, Literal, Unpack, overload
 
 import numpy as np
-import scipy.linalg
 from numpy.linalg import LinAlgError
 
 from hetero_la.accuracy.factored import LUFactored
@@ -74,7 +73,6 @@ from hetero_la.numerics.conditioning import (
     estimate_reciprocal_condition,
     norm1,
     reciprocal,
-    reciprocal_condition,
     stack_norm1,
 )
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
@@ -84,7 +82,6 @@ from hetero_la.numerics.refinement import (
     is_accurate,
     is_settled,
     refine,
-    refine_stack,
     step_ahead,
     tolerance,
 )
@@ -144,19 +141,19 @@ def _solve_stack(
         x = solve_positive_stack(a, rhs, lower, **how)
     elif pivot != "partial":
         return None
-    elif structure is not Structure.GENERAL and not is_device_array(a):
-        x = _solve_structured_stack(a, rhs, structure, lower, transposed, **how)
+    elif not is_device_array(a):
+        x = _solve_stack_on_host(a, rhs, structure, lower, transposed, **how)
     elif Found(structure).is_simple:
         return None
     else:
         a = as_general_stack(a, structure, lower)
-        x = _solve_stack_by_lu(a.swapaxes(1, 2) if transposed else a, rhs, **how)
+        x = _solve_stack_on_gpu(a.swapaxes(1, 2) if transposed else a, rhs, **how)
     if isinstance(x, Uncertain):
         return x._replace(found=x.found.reshape(b.shape))
     return None if x is None else x.reshape(b.shape)
 
 
-def _solve_structured_stack(
+def _solve_stack_on_host(
     a: Any, b: Any, structure: Structure, lower: bool, transposed: bool, *,
     client: ClientLike = None, **options: Any,
 ) -> Any:  # fmt: skip
@@ -166,36 +163,10 @@ def _solve_structured_stack(
     return found and unless(~(found[1] >= np.finfo(a.dtype).eps), found[0])
 
 
-def _solve_stack_by_lu(a: Any, b: Any, **how: Any) -> Any:
-    """Solve with each matrix of a stack, and refine."""
-    if is_device_array(a):
-        found = solve_stack_on_gpu(
-            "lu_and_solve", a, b, tolerance(a.shape[1], b.shape[2], a.dtype), **how
-        )
-        return found and unless(found[1], found[0])
-
-    def refined(part: Stack, place: slice) -> tuple[Any, Any]:
-        given, right, pivots = a[place], b[place], part.vectors["ipiv"]
-
-        def solve_again(i: int, residual: Any, trans: int = 0) -> Any:
-            factors = part.factors[i], pivots[i].copy()
-            return scipy.linalg.lu_solve(factors, residual, trans, check_finite=False)
-
-        anorms = stack_norm1(given)
-        rconds = np.array([
-            reciprocal_condition(
-                float(anorm), factors, x, partial(solve_again, i), roughly=True
-            )
-            for i, (anorm, factors, x) in enumerate(
-                zip(anorms, part.factors, part.beside, strict=True)
-            )
-        ])  # fmt: skip
-        sure = rconds >= np.finfo(a.dtype).eps
-        refine_stack(given, anorms, solve_again, right, part.beside, sure)
-        return part.beside, rconds
-
-    done = run_for_each("solve", a, b, then=refined, keep=False, **how)
-    return solutions_of(done)
+def _solve_stack_on_gpu(a: Any, b: Any, **how: Any) -> Any:
+    enough = tolerance(a.shape[1], b.shape[2], a.dtype)
+    found = solve_stack_on_gpu("lu_and_solve", a, b, enough, **how)
+    return found and unless(found[1], found[0])
 
 
 @overload

@@ -27,6 +27,7 @@ from hetero_la.numerics.conditioning import reciprocal_condition_upper
 from hetero_la.numerics.stack_solvers import (
     solve_bands,
     solve_diagonals,
+    solve_general,
     solve_symmetric,
     solve_triangles,
     solve_tridiagonals,
@@ -312,7 +313,7 @@ def as_general(a: Any, structure: Structure, lower: bool, in_place: bool = False
 def solve_stack_on_host(
     a: np.ndarray, b: np.ndarray, structure: Structure, lower: bool, transposed: bool
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Solve with each matrix of a stack of a structure that is neither general nor definite.
+    """Solve with each matrix of a stack that is not positive definite.
 
     Parameters
     ----------
@@ -377,6 +378,10 @@ def _stack_solver(
     like = Problem("solve", n, n, nrhs, a.dtype)
     if not takes_one_call("solve", a[0], nrhs):
         return None
+    if structure is Structure.GENERAL:
+        if len(a) < usable_cores():  # each by all cores is better
+            return None
+        return lambda a, b, threads: solve_general(a, b, transposed, threads), like
     conjugate = structure is Structure.HERMITIAN
     return lambda a, b, threads: solve_symmetric(a, b, lower, conjugate, threads), like
 

@@ -252,7 +252,7 @@ def inverse_is_accurate(error: Any, anorm: float, like: Any) -> bool:
 
 def refine_stack(
     a: np.ndarray, anorm: np.ndarray, solve: Callable[[int, Any], Any], b: np.ndarray,
-    x: np.ndarray, sure: np.ndarray,
+    x: np.ndarray, rconds: np.ndarray,
 ) -> None:  # fmt: skip
     """Improve each X of a stack as `refine` does; `solve` also takes the number of the matrix.
 
@@ -264,19 +264,19 @@ def refine_stack(
         Their 1-norms.
     b, x : array, shape (count, n, nrhs)
         Right-hand sides and solutions; `x` is overwritten.
-    sure : array of bool, shape (count,)
-        Which of them are solutions.
+    rconds : array, shape (count,)
+        Reciprocal condition numbers; what has less than eps is no solution, and stays.
 
     Examples
     --------
     >>> a, b = np.eye(2)[None] * [[[2.0]], [[4.0]]], np.ones((2, 2, 1))
     >>> x = np.array([[[0.5], [0.5]], [[0.25], [0.2]]])
-    >>> refine_stack(a, np.array([2.0, 4.0]), lambda i, r: r / (2.0, 4.0)[i], b, x, [True] * 2)
+    >>> refine_stack(a, np.array([2.0, 4.0]), lambda i, r: r / (2.0, 4.0)[i], b, x, np.ones(2))
     >>> x[1].T
     array([[0.25, 0.25]])
     """
     (_, n, nrhs), dtype = x.shape, x.dtype
-    enough = tolerance(n, nrhs, dtype)
+    enough, sure = tolerance(n, nrhs, dtype), rconds >= np.finfo(dtype).eps
     with np.errstate(all="ignore"):  # overflow shows in the result
         given, solved, sizes = b, x, np.ones((len(x), 1))
         if nrhs > 1:  # see `_are_accurate_together`
@@ -287,7 +287,7 @@ def refine_stack(
         errors = np.abs(given - a @ solved).sum(axis=1, dtype=np.float64)
         small = (errors <= enough * anorm[:, None] * sizes).all(axis=1)
     for i in np.flatnonzero(~small & sure).tolist():
-        x[i] = refine(a[i], float(anorm[i]), partial(solve, i), b[i], x[i])
+        x[i] = refine(a[i], float(anorm[i]), partial(solve, i), b[i], x[i], float(rconds[i]))
 
 
 def residual_of(a: Any, x: Any, b: Any, *, hermitian: bool = False) -> Any:

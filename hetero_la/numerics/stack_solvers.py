@@ -1,4 +1,4 @@
-"""Solves with each matrix of a stack on the host, of which the structure is known.
+"""Solves with each matrix of a stack on the host, by the way that its structure asks for.
 
 Each function overwrites right-hand sides, a stack of column-major matrices, with solutions, and
 returns the reciprocal condition numbers; 0 or NaN where a matrix is singular, of which the solution
@@ -8,11 +8,50 @@ is called through ctypes, since SciPy's wrappers keep the interpreter's lock.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from hetero_la.numerics.band_matrices import gather_bands
+from hetero_la.numerics.conditioning import reciprocal_condition, stack_norm1
+from hetero_la.numerics.refinement import refine_stack
+from hetero_la.tiles.arrays.copies import copy_on_host
 from hetero_la.tiles.kernels.cpu.blas import triangular
-from hetero_la.tiles.kernels.cpu.lapack import hermitian_norm1, keep, lapack_function, sytrf
+from hetero_la.tiles.kernels.cpu.lapack import (
+    hermitian_norm1,
+    keep,
+    lapack_function,
+    lu_and_solve,
+    lu_solve,
+    sytrf,
+)
+
+
+def solve_general(a: np.ndarray, b: np.ndarray, transposed: bool, threads: bool) -> np.ndarray:
+    """Solve with general matrices, or their transposes, by LU, and refine.
+
+    Examples
+    --------
+    >>> b = np.array([[[1.0], [2.0]]])
+    >>> rconds = solve_general(np.array([[[0.0, 1.0], [4.0, 0.0]]]), b, False, False)
+    >>> b[0].T
+    array([[0.5, 1. ]])
+    """
+    a = a.swapaxes(1, 2) if transposed else a
+    right, anorms, rconds = b.copy(order="K"), stack_norm1(a), np.zeros(len(a))
+    lu, pivots = np.empty_like(a.swapaxes(1, 2), order="C").swapaxes(1, 2), []
+    for i, (one, x, anorm) in enumerate(zip(lu, b, anorms.tolist(), strict=True)):
+        copy_on_host(one, a[i])
+        found = lu_and_solve(one, x, threads)
+        pivots.append(found["ipiv", 0])
+        if not found["info", 0][0]:
+            rconds[i] = reciprocal_condition(anorm, one, x, None, roughly=True)
+
+    def solve_again(i: int, residual: Any) -> Any:
+        return lu_solve(lu[i], pivots[i], residual)
+
+    refine_stack(a, anorms, solve_again, right, b, rconds)
+    return rconds
 
 
 def solve_diagonals(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -189,7 +189,7 @@ def lu_and_solve(a: Array, b: Array, threads: bool = False) -> Vectors:
     """Overwrite A with L and U, and B with X; not B if A is singular."""
     found = lu(a, b)
     if not found[_INFO][0]:
-        _substitute(a, found[_IPIV], b)
+        _substitute(a, found[_IPIV], b, threads)
     return found
 
 
@@ -210,7 +210,7 @@ def lu_solve(a: Array, ipiv: np.ndarray, b: Array, trans: int = 0) -> Array:
     return x
 
 
-def _substitute(a: Array, ipiv: np.ndarray, b: Array) -> None:
+def _substitute(a: Array, ipiv: np.ndarray, b: Array, threads: bool = False) -> None:
     """Overwrite B with X, where A holds L and U.
 
     OpenBLAS's laswp, and so its getrs for several right-hand sides, wakes all threads, even for
@@ -220,11 +220,15 @@ def _substitute(a: Array, ipiv: np.ndarray, b: Array) -> None:
         keep(b, _of(a, "getrs")(a, ipiv, b, overwrite_b=True)[0])
     else:
         b[...] = b[interchanged(ipiv, len(a))]
-        _substitute_permuted(a, b)
+        _substitute_permuted(a, b, threads)
 
 
-def _substitute_permuted(a: Array, b: Array) -> None:
+def _substitute_permuted(a: Array, b: Array, threads: bool = False) -> None:
     """Overwrite B, whose rows have been permuted, with X."""
+    if threads and len(a) >= _LONG:
+        for letters in (b"LLNU", b"LUNN"):
+            triangular("trsm", letters, a, b)
+        return
     trsm = _blas_function("trsm", a.dtype.char)
     keep(b, trsm(1, a, b, lower=True, diag=True, overwrite_b=True))
     keep(b, trsm(1, a, b, overwrite_b=True))
