@@ -35,12 +35,13 @@ def read(name: str) -> dict[str, Any]:
 
 
 def take(name: str, measured: Path) -> None:
-    """Write the medians of a crossover of NumPy arrays into a file of figures."""
+    """Write the medians of a crossover into a file of figures: of NumPy arrays, if not of others."""
     figures = read(name)
-    units = {"µs": 1e6, "ms": 1e3}[figures["unit"]]
+    units = {"µs": 1e6, "ms": 1e3}[figures["unit"]] / figures.get("matrices", 1)
+    place = figures.get("place", "host")
     times: dict[tuple[str, int], dict[str, float]] = {}
     for row in json.loads(measured.read_text(encoding="utf-8")):
-        if row["where"] == "host":
+        if row["where"] == place:
             contenders = times.setdefault((row["function"], row["n"]), {})
             contenders[row["who"]] = float(f"{median(row['seconds']) * units:.4g}")
     for row, (at, n) in itertools.product(figures["rows"], enumerate(figures["orders"])):

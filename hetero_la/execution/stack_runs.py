@@ -18,9 +18,9 @@ from hetero_la.tiles.kernels.cpu.blas_threads import blas_bound
 from hetero_la.tiles.kernels.cpu.device import usable_cores
 from hetero_la.tiles.kernels.gpu.batched import functions
 
-#: Elements of a matrix for each thread that gains more than passing the interpreter's lock costs,
-#: and where a routine has more work for each of them.
-_SHARE, _SHARE_OF_MORE = 128**2, 80**2
+#: Elements of a matrix from which threads gain more than passing the interpreter's lock costs; and
+#: elements for each of them, fewer where a routine has more work for an element.
+_LEAST, _SHARE, _SHARE_OF_MORE = 128**2, 112**2, 64**2
 _MORE = ("qr", "explicit_q", "lstsq", "minimum_norm", "inverse")
 #: Seconds of work that are worth the start of a thread.
 _WORTH_A_THREAD = 5e-4
@@ -163,8 +163,8 @@ def threads_for(count: int, problem: Problem) -> int:
     """
     if count == 1:
         return 0
-    share = _SHARE_OF_MORE if problem.routine in _MORE else _SHARE
-    gains = max(problem.m * problem.n // share, 1)
+    size, share = problem.m * problem.n, _SHARE_OF_MORE if problem.routine in _MORE else _SHARE
+    gains = size // share if size >= _LEAST else 1
     worth = int(count * about_seconds(problem) / _WORTH_A_THREAD)
     return min(gains, worth, usable_cores(), count)
 

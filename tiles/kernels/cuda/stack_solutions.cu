@@ -4,8 +4,11 @@
 
 #include "condition.cuh"
 
-constexpr int STEPS = 3;  // most steps of refinement
+constexpr int STEPS = 3;                 // most steps of refinement
 constexpr int COLUMNS = WIDTH + PROBES;  // that are solved for together
+// Blocks for which a multiprocessor keeps registers: of order 64 a thousand at once are worth more
+// than registers for all columns, but for inverses, where a matrix has several blocks.
+constexpr int RESIDENT = PROBES && MOST == 64 && BYTES<COLUMNS> > 256 ? 8 : BLOCKS<WIDTH + 1>;
 
 // A matrix of a stack in any memory order; no `first` stands for the identity.
 struct Given {
@@ -141,7 +144,7 @@ struct Judging {
 // above `enough` and halves, as LAPACK does.  `size`, one row for each part of the columns, gets
 // the largest 1-norm of these in X.  With probes, `rcond` gets estimates of reciprocal condition
 // numbers, from the 1-norms.
-extern "C" __global__ void __launch_bounds__(MOST, BLOCKS<WIDTH + 1>)
+extern "C" __global__ void __launch_bounds__(MOST, RESIDENT)
     solve(const Scalar* factors, Index kind, Index order, const int* perm,  //
           const Scalar* B, Index bstep, Index bdown, Index bacross, Index nrhs, Scalar* X,
           const Scalar* A, Index astep, Index adown, Index aacross, const double* norm,

@@ -27,7 +27,7 @@ from hetero_la.tiles.kernels.gpu.sources import Source, kernel
 MOST = 512
 #: Largest orders for which kernels are compiled: the fewer threads a block has, the more registers
 #: each may have.
-ORDERS = (32, 128, MOST)
+ORDERS = (32, 64, 128, MOST)
 #: Bytes of a row of a panel, which a thread has in registers, and most columns of a panel.
 _ROW_BYTES, _MOST_COLUMNS = 256, 32
 
