@@ -35,7 +35,7 @@ def read(name: str) -> dict[str, Any]:
 
 
 def take(name: str, measured: Path) -> None:
-    """Write the medians of a crossover into a file of figures: of NumPy arrays, if not of others."""
+    """Write the medians of a crossover, of NumPy arrays or at another place, into a file."""
     figures = read(name)
     units = {"µs": 1e6, "ms": 1e3}[figures["unit"]] / figures.get("matrices", 1)
     place = figures.get("place", "host")

@@ -59,6 +59,7 @@ from hetero_la.checks.warnings import singular_message, warn_ill_conditioned, wi
 from hetero_la.execution.destination import can_hold_result
 from hetero_la.execution.execute import execute
 from hetero_la.execution.executor_choice import require_options
+from hetero_la.execution.one_call import takes_one_call
 from hetero_la.execution.report import MixedOutcome, Report
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
@@ -73,6 +74,7 @@ from hetero_la.numerics.conditioning import (
     estimate_reciprocal_condition,
     norm1,
     reciprocal,
+    reciprocal_condition,
     stack_norm1,
 )
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
@@ -87,11 +89,15 @@ from hetero_la.numerics.refinement import (
 )
 from hetero_la.planning.options import Pivoting, Precision, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
+from hetero_la.tiles.arrays.copies import copy_on_host
 from hetero_la.tiles.arrays.counted import a_matrix
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array
+from hetero_la.tiles.kernels.cpu import lapack
 from hetero_la.tiles.kernels.gpu_libraries.finite import is_finite, require_finite
 from hetero_la.tiles.kernels.gpu_libraries.substitution import Substitution
 
+#: Largest order for which calls of Python count: beyond it a run takes as long.
+_SMALL = 256
 #: Values of `assume_a` for a run: other structures take no longer than the copies to a GPU.
 _RUNS = {
     None: "solve", "gen": "solve", "general": "solve",
@@ -311,7 +317,9 @@ def solve(
         require_finite_band(a, found)
         require_finite(b, "b")
     unobserved = plain and not (mixed or report)
-    by_one_core = solve_by_one_core(a, b, found.structure, lower) if unobserved else None
+    at_once = None
+    if unobserved and not is_device_array(a):
+        at_once = _solve_at_once(a, b, found.structure, lower, transposed)
     if found.structure is Structure.POSITIVE:
         solved = solve_positive_system(
             a, b, lower=lower, overwrite_a=overwrite_a, mixed=mixed, keep=report, client=client,
@@ -320,8 +328,8 @@ def solve(
     elif found.is_simple:
         require_options(options, client)
         solved = _solve_simple(a, b, found, transposed)
-    elif by_one_core is not None:
-        solved = Solution(by_one_core, None, dict)
+    elif at_once is not None:
+        solved = Solution(at_once, None, dict)
     else:
         in_place = overwrite_a and can_hold_result(a) and not report
         a = as_general(a, found.structure, lower, in_place)
@@ -414,6 +422,29 @@ def _system(
     if mixed:
         require_lower(a.dtype)
     return a, b
+
+
+def _solve_at_once(a: Any, b: Any, structure: Structure, lower: bool, transposed: bool) -> Any:
+    """Solve on the host with fewer calls than a run takes, or with fewer operations.
+
+    Returns None if another way is better, and where the matrix may be singular.
+    """
+    if structure is not Structure.GENERAL:
+        return solve_by_one_core(a, b, structure, lower)
+    rhs = b[:, None] if b.ndim == 1 else b
+    if not b.size or len(a) > _SMALL or not takes_one_call("solve", a, rhs.shape[1]):
+        return None
+    a = a.T if transposed else a
+    anorm, lu, x = norm1(a), np.empty(a.shape, a.dtype, order="F"), np.array(rhs, order="F")
+    copy_on_host(lu, a)
+    found = lapack.lu_and_solve(lu, x)
+    if found["info", 0][0]:
+        return None
+    rcond = reciprocal_condition(anorm, lu, x, None, roughly=True)
+    if not rcond >= np.finfo(x.dtype).eps:
+        return None
+    again = partial(lapack.lu_solve, lu, found["ipiv", 0])
+    return refine(a, anorm, again, rhs, x, rcond).reshape(b.shape)
 
 
 def _solve_general(
