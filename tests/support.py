@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, Phase, settings
 from numpy.typing import DTypeLike, NDArray
 
 from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.execution import stack_runs
 from hetero_la.scheduler.exchange.between_processes import ProcessPort
 from hetero_la.scheduler.exchange.columns import GivenColumns
 from hetero_la.scheduler.exchange.enqueuer import Enqueuer
@@ -55,6 +56,14 @@ FUZZ = settings(
 DTYPES = ("float32", "float64", "complex64", "complex128")
 #: How far two correct factorizations of a small random matrix may be apart.
 CLOSE = {"float32": 2e-3, "float64": 1e-10, "complex64": 2e-3, "complex128": 1e-10}
+
+
+def share_small_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let two threads share each stack on the host, however small the matrices are."""
+    monkeypatch.setattr(stack_runs, "usable_cores", lambda: 2)
+    for name, value in (("_WORTH_A_THREAD", 1e-9), ("_LEAST", 0), ("_SHARE", 0.1)):
+        monkeypatch.setattr(stack_runs, name, value)
+    monkeypatch.setattr(stack_runs, "_SHARE_OF_MORE", 0.1)
 
 
 def _aspects(value: Any, at: int) -> tuple[Any, ...]:

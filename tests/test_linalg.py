@@ -340,18 +340,37 @@ def test_refinement_finds_a_wrong_column_and_leaves_the_others(n: int) -> None:
             assert (x != exact).any(axis=0).sum() < 10
 
 
-@pytest.mark.parametrize(("rcond", "steps"), [(0.0, 2), (1e-8, 2), (1e-7, 1)])
-def test_one_step_is_enough_if_the_condition_is_known_to_be_good(rcond: float, steps: int) -> None:
+@pytest.mark.parametrize(
+    ("rcond", "error", "enough"),
+    [(0.0, 1e-12, False), (1e-8, 1e-12, False), (1e-7, 1e-12, True), (1e-7, 1e-9, False)],
+)
+def test_one_step_is_enough_if_condition_and_error_are_known_to_be_good(
+    rcond: float, error: float, enough: bool
+) -> None:
     a, x = generate("rands", 200), random(200, 1)
     b = a @ x
     solved: list[int] = []
 
     def solve_badly(residual: np.ndarray) -> np.ndarray:  # so that a second step would pay
         solved.append(1)
-        return 0.9999999999 * np.linalg.solve(a, residual)
+        return 0.9 * np.linalg.solve(a, residual)
 
-    refine(a, np.linalg.norm(a, 1), solve_badly, b, 0.9999 * x, rcond)
-    assert len(solved) == steps
+    refine(a, np.linalg.norm(a, 1), solve_badly, b, (1 + error) * x, rcond)
+    assert (len(solved) == 1) == enough
+
+
+@pytest.mark.parametrize("nrhs", [1, 5])
+@pytest.mark.parametrize("count", [None, 4])
+def test_large_growth_is_refined_until_the_error_is_small(count: int | None, nrhs: int) -> None:
+    n = 70
+    a = np.eye(n) - np.tril(np.ones((n, n)), -1)
+    a[:, -1] = 1  # U's last entry is 2^69
+    b = random(n, nrhs)
+    given = a if count is None else np.stack([a] * count)
+    x = hetero_la.solve(given, b)
+    x = x if count is None else x[-1]
+    size = np.linalg.norm(a, 1) * np.abs(x).sum(axis=0)
+    assert (np.abs(b - a @ x).sum(axis=0) <= 15 * np.finfo(float).eps * size).all()
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from hetero_la.planning.options import Options
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.tiles.arrays.errors import UnsupportedDtypeError
 from hetero_la.tiles.kernels.cpu import lapack
-from tests.support import CLOSE, DTYPES, covering, random
+from tests.support import CLOSE, DTYPES, covering, random, share_small_matrices
 
 SHAPES = [(1, 1), (1, 5), (5, 1), (5, 5), (6, 6), (7, 3), (3, 7), (50, 50), (130, 130), (200, 9)]
 #: Forms in which users have arrays.
@@ -74,10 +74,7 @@ def no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def in_threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """All stacks are worth two threads; the list says how many each has got."""
-    monkeypatch.setattr(stack_runs, "usable_cores", lambda: 2)
-    monkeypatch.setattr(stack_runs, "_WORTH_A_THREAD", 1e-9)
-    for name in ("_LONG", "_LONG_FOR_FEW"):
-        monkeypatch.setattr(stack_runs, name, 0)
+    share_small_matrices(monkeypatch)
     started, original = [], stack_runs.for_parts
 
     def counted(run: Callable[[slice], None], count: int, threads: int, size: int) -> None:
@@ -349,6 +346,24 @@ def test_choosing_takes_few_predictions(monkeypatch: pytest.MonkeyPatch) -> None
 # --- stacks
 
 
+@pytest.mark.parametrize(
+    ("routine", "n", "threads"),
+    [
+        ("lu", 32, 1), ("lu", 128, 1), ("solve", 160, 2), ("cholesky", 256, 5), ("lu", 512, 16),
+        ("inverse", 127, 1), ("inverse", 128, 4), ("qr", 160, 6), ("qr", 256, 16),
+        ("cho_solve", 512, 1),
+    ],
+)  # fmt: skip
+def test_larger_matrices_are_shared_by_more_threads(
+    routine: str, n: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stack_runs, "usable_cores", lambda: 16)
+    problem = Problem(routine, n, n, 3, np.dtype(float))
+    assert stack_runs.threads_for(1000, problem) == threads
+    assert stack_runs.threads_for(2, problem) <= 2
+    assert stack_runs.threads_for(1, problem) == 0
+
+
 STACKED: dict[str, Callable[..., Any]] = {
     "lu_factor": lambda a, **o: hetero_la.lu_factor(a, **o),
     "cho_factor": lambda a, **o: hetero_la.cho_factor(_definite(a), **o),
@@ -549,7 +564,7 @@ def test_stacks_of_factors(order: int, dtype: str, in_threads: list[int]) -> Non
         for i in range(6):
             expected = scipy.linalg.cho_solve((c[i], lower), b[i, :, :1])
             assert np.allclose(x[i], expected, atol=close * np.abs(expected).max())
-    assert in_threads == [2] * 8
+    assert in_threads == [2] * 4 + [2, 1] * 2  # potrs keeps the interpreter's lock
 
 
 def test_only_uncertain_matrices_are_looked_at_alone(

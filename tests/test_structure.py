@@ -13,8 +13,14 @@ from scipy.linalg import LinAlgWarning
 
 from hetero_la import inv, solve
 from hetero_la.api.structure import divide_by_diagonal, solve_triangle
-from hetero_la.execution import stack_runs
-from tests.support import DTYPES, assert_close, covering, host, random
+from tests.support import (
+    DTYPES,
+    assert_close,
+    covering,
+    host,
+    random,
+    share_small_matrices,
+)
 
 NB = 8
 N = 21
@@ -139,7 +145,7 @@ def test_stacks_are_solved_without_a_run_for_each(
 
     monkeypatch.setattr("hetero_la.api.solve.solve_simple", fail)
     monkeypatch.setattr("hetero_la.api.solve.execute_lu", fail)
-    monkeypatch.setattr(stack_runs, "_WORTH_A_THREAD", 1e-9)  # as many as there are cores
+    share_small_matrices(monkeypatch)
     a = np.stack([matrix(dtype, n) + i * np.eye(n, dtype=dtype) for i in range(40)])
     own = np.arange(n)
     a[:, own, own] = a[:, own, own].real  # SciPy takes a complex number for a Hermitian matrix

@@ -13,7 +13,7 @@ from numpy.linalg import LinAlgError
 
 from hetero_la.checks.warnings import singular_message, warn_ill_conditioned
 from hetero_la.execution.one_call import takes_one_call
-from hetero_la.execution.stack_runs import for_parts, solve_parts
+from hetero_la.execution.stack_runs import are_few, for_parts, solve_parts
 from hetero_la.numerics.band_matrices import (
     FEW,
     BandFactors,
@@ -259,7 +259,8 @@ def divide_by_diagonal(a: Any, b: Any) -> Any:
     diagonal = require_nonzero_diagonal(a.diagonal())
     size = abs(diagonal)
     warn_ill_conditioned(float(size.min() / size.max()), a.dtype)
-    return b / diagonal.reshape(-1, *[1] * (b.ndim - 1))
+    with np.errstate(all="ignore"):  # NaN and overflow show in the result
+        return b / diagonal.reshape(-1, *[1] * (b.ndim - 1))
 
 
 def solve_triangle(a: Any, b: Any, lower: bool, transposed: bool) -> Any:
@@ -360,30 +361,30 @@ def _stack_solver(
     """
     n = a.shape[1]
     if structure is Structure.DIAGONAL:
-        return lambda a, b, _: solve_diagonals(a, b), None
+        return lambda a, b, x, _: solve_diagonals(a, x), None
     if structure in (Structure.UPPER, Structure.LOWER):
         triangle = structure is Structure.LOWER
         like = Problem("lu_solve", n, n, nrhs, a.dtype)
-        return lambda a, b, threads: solve_triangles(a, b, triangle, transposed, threads), like
+        return lambda a, b, x, threads: solve_triangles(a, x, triangle, transposed, threads), like
     if structure in _BANDS:
         banded = structure is Structure.BANDED
         if banded and n > FEW:
             return None
         widths = bandwidths_of_all(a) if banded else (1, 1)
         if max(widths) == 1 and n > 2:
-            return lambda a, b, _: solve_tridiagonals(a, b, transposed), None
+            return lambda a, b, x, _: solve_tridiagonals(a, x, transposed), None
         if n > FEW or sum(widths) >= n or not band_pays(a[0], *widths, nrhs):
             return None
-        return lambda a, b, _: solve_bands(a, b, *widths, transposed), None
+        return lambda a, b, x, _: solve_bands(a, x, *widths, transposed), None
     like = Problem("solve", n, n, nrhs, a.dtype)
     if not takes_one_call("solve", a[0], nrhs):
         return None
     if structure is Structure.GENERAL:
-        if len(a) < usable_cores():  # each by all cores is better
+        if are_few(len(a)):
             return None
-        return lambda a, b, threads: solve_general(a, b, transposed, threads), like
+        return lambda a, b, x, threads: solve_general(a, b, x, transposed, threads), like
     conjugate = structure is Structure.HERMITIAN
-    return lambda a, b, threads: solve_symmetric(a, b, lower, conjugate, threads), like
+    return lambda a, b, x, threads: solve_symmetric(a, x, lower, conjugate, threads), like
 
 
 def as_general_stack(a: Any, structure: Structure, lower: bool) -> Any:

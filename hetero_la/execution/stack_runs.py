@@ -22,6 +22,8 @@ from hetero_la.tiles.kernels.gpu.batched import functions
 #: elements for each of them, fewer where a routine has more work for an element.
 _LEAST, _SHARE, _SHARE_OF_MORE = 128**2, 112**2, 64**2
 _MORE = ("qr", "explicit_q", "lstsq", "minimum_norm", "inverse")
+#: What keeps the interpreter's lock.
+_LOCKED = ("cho_solve",)
 #: Seconds of work that are worth the start of a thread.
 _WORTH_A_THREAD = 5e-4
 #: Bytes of matrices that stay in cache from one pass over them to the next.
@@ -84,7 +86,7 @@ def run_for_each(
     if is_device_array(a):
         assert b is None  # `solve_stack_on_gpu` takes right-hand sides
         return _run_on_gpu(ROUTINES[routine].library, a, columns, then)
-    if count < usable_cores() or not takes_one_call(routine, a[0], nrhs):
+    if are_few(count) or not takes_one_call(routine, a[0], nrhs):
         return None
     problem, call = Problem(routine, m, n, nrhs, a.dtype), library_call(routine)
     threads = threads_for(count, problem)
@@ -110,6 +112,11 @@ def run_for_each(
     for_parts(run, count, threads, m * (n + nrhs) * a.itemsize)
     vectors = dict(zip(names, gathered.arrays, strict=False))
     return Stack(whole[0], whole[1], vectors, tuple(gathered.arrays[len(names) :]))
+
+
+def are_few(count: int) -> bool:
+    """Return whether one matrix after another, each by all cores, is better than some at once."""
+    return count < usable_cores()
 
 
 def _run_on_gpu(name: str, a: Any, columns: int, then: Then | None) -> Stack | None:
@@ -164,7 +171,7 @@ def threads_for(count: int, problem: Problem) -> int:
     if count == 1:
         return 0
     size, share = problem.m * problem.n, _SHARE_OF_MORE if problem.routine in _MORE else _SHARE
-    gains = size // share if size >= _LEAST else 1
+    gains = size // share if size >= _LEAST and problem.routine not in _LOCKED else 1
     worth = int(count * about_seconds(problem) / _WORTH_A_THREAD)
     return min(gains, worth, usable_cores(), count)
 
@@ -200,7 +207,7 @@ def solve_each(
 
 
 def solve_parts(
-    solve: Callable[[np.ndarray, np.ndarray, bool], np.ndarray],
+    solve: Callable[[np.ndarray, np.ndarray, np.ndarray, bool], np.ndarray],
     a: np.ndarray, b: np.ndarray, like: Problem | None,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Solve with each matrix of a stack on the host, several at once if there are many.
@@ -208,8 +215,8 @@ def solve_parts(
     Parameters
     ----------
     solve : callable
-        Takes a part of the stack, right-hand sides that it overwrites, and whether other threads
-        do the same; returns a number for each matrix.
+        Takes a part of the stack, its right-hand sides, a copy of these that it overwrites, and
+        whether other threads do the same; returns a number for each matrix.
     a, b : array, shape (count, n, n) and (count, n, nrhs)
         The matrices, and right-hand sides.
     like : Problem or None
@@ -226,9 +233,9 @@ def solve_parts(
 
     def run(part: slice) -> None:
         x[part] = b[part]
-        numbers[part] = solve(a[part], x[part], threads > 1)
+        numbers[part] = solve(a[part], b[part], x[part], threads > 1)
 
-    for_parts(run, count, threads, a[0].nbytes)
+    for_parts(run, count, threads, a[0].nbytes + x[0].nbytes)
     return x, numbers
 
 

@@ -47,7 +47,7 @@ def refine(
     A step costs ``O(n^2 nrhs)``: the residual ``R = B - A X`` in working precision,
     ``A D = R`` from the factors, ``X + D``.  In working precision this makes the
     backward error small, not the forward error [1]_.  If the condition is at most 1 / sqrt(eps),
-    one step does, and is not checked.
+    and the error at most eps^(3/4), one step does, and is not checked.
 
     One right-hand side is always refined.  Of more than n / 64 on the host, and n / 8 on a GPU,
     with which a step would take a notable part of the time of factoring, only those are refined
@@ -311,11 +311,12 @@ def _refine_in_place(
 ) -> bool:  # fmt: skip
     """Refine X until its backward error is at most `enough` eps; return whether it changed.
 
-    `sure` says that more than one step is not needed.
+    `sure` says that the condition is at most 1 / sqrt(eps).
     """
     # The first step nearly always pays where one eps is wanted: a GPU takes it without a wait.
     at_once = enough == 1 and is_device_array(x)
-    enough *= float(np.finfo(x.dtype).eps)
+    eps = float(np.finfo(x.dtype).eps)
+    enough *= eps
     previous: Any = np.inf
     for step in range(_STEPS):
         left = residual_of(a, x, b)  # what overflows there is checked below
@@ -328,7 +329,7 @@ def _refine_in_place(
             break
         previous = error
         x += solve(left)
-        if sure:
+        if sure and error <= eps**0.75:  # the next one is about its square times the condition
             break
     return bool(previous < np.inf)
 

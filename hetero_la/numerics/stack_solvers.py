@@ -1,6 +1,6 @@
 """Solves with each matrix of a stack on the host, by the way that its structure asks for.
 
-Each function overwrites right-hand sides, a stack of column-major matrices, with solutions, and
+Each function overwrites right-hand sides, a stack of column-major matrices, by solutions, and
 returns the reciprocal condition numbers; 0 or NaN where a matrix is singular, of which the solution
 is not valid.  With `threads`, other threads do the same with other matrices: then what takes long
 is called through ctypes, since SciPy's wrappers keep the interpreter's lock.
@@ -27,30 +27,35 @@ from hetero_la.tiles.kernels.cpu.lapack import (
 )
 
 
-def solve_general(a: np.ndarray, b: np.ndarray, transposed: bool, threads: bool) -> np.ndarray:
+def solve_general(
+    a: np.ndarray, b: np.ndarray, x: np.ndarray, transposed: bool, threads: bool
+) -> np.ndarray:
     """Solve with general matrices, or their transposes, by LU, and refine.
+
+    `x` is a copy of `b`, which is overwritten.
 
     Examples
     --------
     >>> b = np.array([[[1.0], [2.0]]])
-    >>> rconds = solve_general(np.array([[[0.0, 1.0], [4.0, 0.0]]]), b, False, False)
-    >>> b[0].T
+    >>> x = b.copy()
+    >>> rconds = solve_general(np.array([[[0.0, 1.0], [4.0, 0.0]]]), b, x, False, False)
+    >>> x[0].T
     array([[0.5, 1. ]])
     """
     a = a.swapaxes(1, 2) if transposed else a
-    right, anorms, rconds = b.copy(order="K"), stack_norm1(a), np.zeros(len(a))
+    anorms, rconds = stack_norm1(a), np.zeros(len(a))
     lu, pivots = np.empty_like(a.swapaxes(1, 2), order="C").swapaxes(1, 2), []
-    for i, (one, x, anorm) in enumerate(zip(lu, b, anorms.tolist(), strict=True)):
+    for i, (one, solution, anorm) in enumerate(zip(lu, x, anorms.tolist(), strict=True)):
         copy_on_host(one, a[i])
-        found = lu_and_solve(one, x, threads)
+        found = lu_and_solve(one, solution, threads)
         pivots.append(found["ipiv", 0])
         if not found["info", 0][0]:
-            rconds[i] = reciprocal_condition(anorm, one, x, None, roughly=True)
+            rconds[i] = reciprocal_condition(anorm, one, solution, None, roughly=True)
 
     def solve_again(i: int, residual: Any) -> Any:
         return lu_solve(lu[i], pivots[i], residual)
 
-    refine_stack(a, anorms, solve_again, right, b, rconds)
+    refine_stack(a, anorms, solve_again, b, x, rconds)
     return rconds
 
 

@@ -41,9 +41,11 @@ def sources_of(dtype: np.dtype) -> Iterator[Source]:
         yield resident_lu.strips_source(dtype, rows)
     for shape in lu.SHAPES:
         yield lu.leaf_source(shape, shape.columns(dtype), dtype)
-    for order in arrays.ORDERS:
+    for order in arrays.ORDERS[dtype.char]:
         yield arrays.stacks_source("stack_factors", dtype, order)
-        yield arrays.stacks_source("stack_solutions", dtype, order, "WIDTH=16", "PROBES=1")
+        for width, probes in ((1, 0), (16, 1)):
+            defines = f"WIDTH={width}", f"PROBES={probes}"
+            yield arrays.stacks_source("stack_solutions", dtype, order, *defines)
     yield least_squares.least_squares_source(dtype)
     for resident in (True, False):
         yield lu.tall_source(dtype, resident)

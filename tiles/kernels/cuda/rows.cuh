@@ -26,11 +26,11 @@ constexpr int BLOCKS = MOST > 32 && THREADS<COLUMNS> > MOST ? THREADS<COLUMNS> /
 
 template <int COLUMNS>
 struct Group {
-    // Rows begin where vectors of 16 bytes do, and lie apart so that neighbouring threads write to
-    // different banks.
+    // Rows begin where vectors of 16 bytes do, an odd number of these apart, so that neighbouring
+    // threads write to different banks.
     static constexpr int VECTOR = 16 / sizeof(Scalar);
     static constexpr int STEP =
-        COLUMNS < VECTOR ? COLUMNS : (COLUMNS + VECTOR - 1) / VECTOR * VECTOR + VECTOR;
+        COLUMNS < VECTOR ? COLUMNS : ((COLUMNS + VECTOR - 1) / VECTOR | 1) * VECTOR;
     __align__(16) Scalar rows[GROUP][STEP];
     Scalar triangle[GROUP][GROUP];  // [p][i]: row i, column p; reciprocals on the diagonal
 };
@@ -146,18 +146,18 @@ __device__ inline void solve_columns(Group<COLUMNS>& s, int first, int count, bo
     }
 }
 
-// Solve with the group's triangle: four warps have all columns at once, one half of them.  As many
-// columns as rows are solved for by threads that need not exchange them.
+// Solve with the group's triangle: a single warp for all columns at once, several for a quarter of
+// them each, or for half of a few.  As many columns as rows are solved for by threads that need not
+// exchange them.
 template <int COLUMNS>
 __device__ inline void solve_group(Group<COLUMNS>& s, int count, bool lower)
 {
     constexpr int FEW = COLUMNS > 5 ? (COLUMNS + 3) / 4 : (COLUMNS + 1) / 2;
-    constexpr int MANY = COLUMNS > GROUP / 2 + 1 ? (COLUMNS + 1) / 2 : COLUMNS;
     const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
     if (COLUMNS >= GROUP) {
         solve_by_columns(s, count, lower);
     } else if (warps == 1) {
-        for (int c = 0; c < COLUMNS; c += MANY) solve_columns<MANY>(s, c, count, lower);
+        solve_columns<COLUMNS>(s, 0, count, lower);
     } else {
         for (int c = FEW * warp; c < COLUMNS; c += FEW * warps) {
             solve_columns<FEW>(s, c, count, lower);

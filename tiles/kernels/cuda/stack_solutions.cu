@@ -6,8 +6,9 @@
 
 constexpr int STEPS = 3;                 // most steps of refinement
 constexpr int COLUMNS = WIDTH + PROBES;  // that are solved for together
-// Blocks for which a multiprocessor keeps registers: of order 64 a thousand at once are worth more
-// than registers for all columns, but for inverses, where a matrix has several blocks.
+// Blocks for which a multiprocessor keeps registers.  17 columns of complex128 want more than there
+// are for eight blocks of order 64, but then a thousand matrices are in work at once.  Without
+// probes a matrix mostly has several blocks, for its inverse, and registers are worth more.
 constexpr int RESIDENT = PROBES && MOST == 64 && BYTES<COLUMNS> > 256 ? 8 : BLOCKS<WIDTH + 1>;
 
 // A matrix of a stack in any memory order; no `first` stands for the identity.
@@ -99,11 +100,12 @@ struct Solving {
     Sums sums;
 };
 
-// Solve, and refine; returns the largest 1-norm of a column of X.  `probed` is solved with.
+// Solve, and refine; returns the largest 1-norm of a column of X.  `probed`, the thread's entry of
+// the probe, is overwritten by that of the solution.
 __device__ inline double solve_system(const System& of, const Scalar* factors, Index kind,
                                       const double* norm, double enough, Scalar& probed, Solving& s)
 {
-    const int zero = of.B.first || PROBES ? 0 : int(of.from);
+    const int zero = of.B.first ? 0 : int(of.from);
     Scalar x[COLUMNS];
     double previous = 0;
     for (int step = 0; step <= STEPS; step++) {

@@ -25,9 +25,9 @@ from hetero_la.tiles.kernels.gpu.sources import Source, kernel
 #: Largest order of matrices that are factored together, a thread for each row: beyond it a run for
 #: each matrix fills the GPU.
 MOST = 512
-#: Largest orders for which kernels are compiled: the fewer threads a block has, the more registers
-#: each may have.
-ORDERS = (32, 64, 128, MOST)
+#: Largest orders for which kernels are compiled.  The fewer threads a block has, the more registers
+#: each may have: one warp has all, and 17 columns of complex128 want more than large blocks leave.
+ORDERS = dict.fromkeys("fdF", (32, MOST)) | {"D": (32, 64, 128, MOST)}
 #: Bytes of a row of a panel, which a thread has in registers, and most columns of a panel.
 _ROW_BYTES, _MOST_COLUMNS = 256, 32
 
@@ -48,7 +48,7 @@ class Batch(NamedTuple):
 def stacks_source(file: str, dtype: np.dtype, order: int, *defines: str) -> Source:
     """Return a source of kernels that have a block for each matrix, of an order."""
     group = min(_ROW_BYTES // dtype.itemsize, _MOST_COLUMNS)
-    most = next(most for most in ORDERS if order <= most)
+    most = next(most for most in ORDERS[dtype.char] if order <= most)
     return Source(file, dtype, (f"MOST={most}", f"GROUP={group}", *defines))
 
 
