@@ -32,6 +32,8 @@ def as_array(a: Any, name: str, ndims: tuple[int, ...]) -> Any:
     ValueError
         If the dtype or the number of dimensions is not supported, or `a` is a masked array.
     """
+    if type(a) is np.ndarray and a.ndim in ndims and a.dtype is _LAPACK_TYPES.get(a.dtype.char):
+        return a  # of small matrices each call counts
     a = _dense(a, name, ndims)
     return _cast(a, lapack_dtype(a.dtype, name))
 

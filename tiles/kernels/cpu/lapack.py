@@ -38,8 +38,8 @@ _INFO, _IPIV, _TAU = ("info", 0), ("ipiv", 0), ("tau", 0)
 #: Columns that LAPACK factors or applies at once, if the workspace has room for so many.
 BLOCK = 64
 #: Least and most elements, and most columns or rows, of real matrices to which one thread applies
-#: reflectors faster than several.
-_LEAST_REFLECTED, _MOST_REFLECTED, _NARROW = 1 << 14, 1 << 18, 256
+#: reflectors faster than several, or than two.
+_LEAST_REFLECTED, _MOST_REFLECTED, _NARROW, _NARROW_FOR_TWO = 1 << 14, 1 << 18, 256, 150
 _UNBOUND = contextlib.nullcontext()
 
 
@@ -395,11 +395,12 @@ def threads_for_reflectors(*arrays: Array) -> contextlib.AbstractContextManager[
     """
     if arrays[0].size < _LEAST_REFLECTED:  # to set the number would take as long
         return _UNBOUND
+    threads = blas_threads()
+    narrow = _NARROW if threads > 2 else _NARROW_FOR_TWO
     small = all(
-        a.dtype.kind == "f" and a.size <= _MOST_REFLECTED and min(a.shape) <= _NARROW
-        for a in arrays
+        a.dtype.kind == "f" and a.size <= _MOST_REFLECTED and min(a.shape) <= narrow for a in arrays
     )
-    return one_thread_if_alone() if small and blas_threads() > 1 else _UNBOUND
+    return one_thread_if_alone() if small and threads > 1 else _UNBOUND
 
 
 def qr_and_q(a: Array, b: Array, threads: bool = False) -> Vectors:

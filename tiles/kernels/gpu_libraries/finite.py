@@ -20,8 +20,9 @@ _DOTS = {
 }
 #: Elements of one call, in which no other thread of Python runs.
 _AT_ONCE = 1 << 24
-#: Elements up to which each is tested, which takes a mask: BLAS would wake threads for few.
-_FEW = 1 << 16
+#: Elements up to which BLAS wakes no threads, and from there up to which each is tested, which
+#: takes a mask.
+_FEWEST, _FEW = 10_000, 1 << 16
 
 
 def is_finite(a: Array) -> bool:
@@ -29,6 +30,12 @@ def is_finite(a: Array) -> bool:
     if is_device_array(a):
         return not _holds_not_finite_there(a)
     if a.size <= _FEW:
+        dot = _DOTS.get(a.dtype.str) if 0 < a.size <= _FEWEST and a.flags.forc else None
+        if dot:  # of small matrices each call counts
+            elements = a.ravel("K")
+            square = dot(elements, elements)
+            if square - square == 0:  # neither infinite nor NaN
+                return True
         return bool(np.isfinite(a).all())
     with np.errstate(all="ignore"):
         # One pass without a temporary; each element is tested only if the sum is not finite.
