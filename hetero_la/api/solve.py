@@ -74,7 +74,6 @@ from hetero_la.numerics.conditioning import (
     estimate_reciprocal_condition,
     norm1,
     reciprocal,
-    reciprocal_condition,
     stack_norm1,
 )
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
@@ -87,12 +86,12 @@ from hetero_la.numerics.refinement import (
     step_ahead,
     tolerance,
 )
+from hetero_la.numerics.stack_solvers import factor_and_solve
 from hetero_la.planning.options import Pivoting, Precision, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
-from hetero_la.tiles.arrays.copies import copy_on_host
 from hetero_la.tiles.arrays.counted import a_matrix
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array
-from hetero_la.tiles.kernels.cpu import lapack
+from hetero_la.tiles.kernels.cpu.lapack import lu_solve
 from hetero_la.tiles.kernels.gpu_libraries.finite import is_finite, require_finite
 from hetero_la.tiles.kernels.gpu_libraries.substitution import Substitution
 
@@ -436,15 +435,10 @@ def _solve_at_once(a: Any, b: Any, structure: Structure, lower: bool, transposed
         return None
     a = a.T if transposed else a
     anorm, lu, x = norm1(a), np.empty(a.shape, a.dtype, order="F"), np.array(rhs, order="F")
-    copy_on_host(lu, a)
-    found = lapack.lu_and_solve(lu, x)
-    if found["info", 0][0]:
-        return None
-    rcond = reciprocal_condition(anorm, lu, x, None, roughly=True)
+    pivots, rcond = factor_and_solve(a, anorm, lu, x)
     if not rcond >= np.finfo(x.dtype).eps:
         return None
-    again = partial(lapack.lu_solve, lu, found["ipiv", 0])
-    return refine(a, anorm, again, rhs, x, rcond).reshape(b.shape)
+    return refine(a, anorm, partial(lu_solve, lu, pivots), rhs, x, rcond).reshape(b.shape)
 
 
 def _solve_general(

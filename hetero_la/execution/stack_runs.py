@@ -22,8 +22,8 @@ from hetero_la.tiles.kernels.gpu.batched import functions
 #: elements for each of them, fewer where a routine has more work for an element.
 _LEAST, _SHARE, _SHARE_OF_MORE = 128**2, 112**2, 64**2
 _MORE = ("qr", "explicit_q", "lstsq", "minimum_norm", "inverse")
-#: What keeps the interpreter's lock.
-_LOCKED = ("cho_solve",)
+#: What keeps the interpreter's lock in each call.
+_KEEPING_LOCK = ("cho_solve",)
 #: Seconds of work that are worth the start of a thread.
 _WORTH_A_THREAD = 5e-4
 #: Bytes of matrices that stay in cache from one pass over them to the next.
@@ -171,7 +171,7 @@ def threads_for(count: int, problem: Problem) -> int:
     if count == 1:
         return 0
     size, share = problem.m * problem.n, _SHARE_OF_MORE if problem.routine in _MORE else _SHARE
-    gains = size // share if size >= _LEAST and problem.routine not in _LOCKED else 1
+    gains = size // share if size >= _LEAST and problem.routine not in _KEEPING_LOCK else 1
     worth = int(count * about_seconds(problem) / _WORTH_A_THREAD)
     return min(gains, worth, usable_cores(), count)
 

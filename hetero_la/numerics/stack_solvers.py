@@ -43,20 +43,37 @@ def solve_general(
     array([[0.5, 1. ]])
     """
     a = a.swapaxes(1, 2) if transposed else a
-    anorms, rconds = stack_norm1(a), np.zeros(len(a))
-    lu, pivots = np.empty_like(a.swapaxes(1, 2), order="C").swapaxes(1, 2), []
-    for i, (one, solution, anorm) in enumerate(zip(lu, x, anorms.tolist(), strict=True)):
-        copy_on_host(one, a[i])
-        found = lu_and_solve(one, solution, threads)
-        pivots.append(found["ipiv", 0])
-        if not found["info", 0][0]:
-            rconds[i] = reciprocal_condition(anorm, one, solution, None, roughly=True)
+    lu, anorms = np.empty_like(a.swapaxes(1, 2), order="C").swapaxes(1, 2), stack_norm1(a)
+    each = zip(a, anorms.tolist(), lu, x, strict=True)
+    pivots, rconds = zip(*(factor_and_solve(*one, threads=threads) for one in each), strict=True)
 
     def solve_again(i: int, residual: Any) -> Any:
         return lu_solve(lu[i], pivots[i], residual)
 
-    refine_stack(a, anorms, solve_again, b, x, rconds)
-    return rconds
+    refine_stack(a, anorms, solve_again, b, x, np.array(rconds))
+    return np.array(rconds)
+
+
+def factor_and_solve(
+    a: np.ndarray, anorm: float, lu: np.ndarray, x: np.ndarray, *, threads: bool = False
+) -> tuple[np.ndarray, float]:
+    """Solve with one general matrix of 1-norm `anorm`, and store its factors in `lu`.
+
+    Returns the interchanges, and the reciprocal condition number, which is a rough one.
+
+    Examples
+    --------
+    >>> a, lu, x = 2 * np.eye(2), np.empty((2, 2), order="F"), np.ones((2, 1), order="F")
+    >>> factor_and_solve(a, 2.0, lu, x)
+    (array([0, 1], dtype=int32), 1.0)
+    >>> x.T
+    array([[0.5, 0.5]])
+    """
+    copy_on_host(lu, a)
+    found = lu_and_solve(lu, x, threads)
+    singular = found["info", 0][0]
+    rcond = 0.0 if singular else reciprocal_condition(anorm, lu, x, None, roughly=True)
+    return found["ipiv", 0], rcond
 
 
 def solve_diagonals(a: np.ndarray, b: np.ndarray) -> np.ndarray:

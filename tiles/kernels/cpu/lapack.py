@@ -41,6 +41,9 @@ BLOCK = 64
 #: reflectors faster than several, or than two.
 _LEAST_REFLECTED, _MOST_REFLECTED, _NARROW, _NARROW_FOR_TWO = 1 << 14, 1 << 18, 256, 150
 _UNBOUND = contextlib.nullcontext()
+#: LAPACK's info of a matrix that has no failure: of small matrices each call counts.
+_REGULAR = np.zeros(1, np.int32)
+_REGULAR.flags.writeable = False
 
 
 @functools.cache
@@ -175,7 +178,7 @@ def keep(a: Array, found: Array) -> None:
 
 
 def _info(info: int) -> np.ndarray:
-    return np.array([info], np.int32)
+    return np.array([info], np.int32) if info else _REGULAR
 
 
 def lu(a: Array, b: Array | None = None, threads: bool = False) -> Vectors:
@@ -311,7 +314,7 @@ def cholesky(a: Array, b: Array | None = None, threads: bool = False) -> Vectors
         found, info = _of(a, "potrf")(a, lower=True, clean=False, overwrite_a=True)
         keep(a, found)
         return {_INFO: _info(info)}
-    vector = _info(0)
+    vector = np.zeros(1, np.int32)
     potrf(a, vector, KernelOptions())
     return {_INFO: vector}
 
