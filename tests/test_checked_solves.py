@@ -87,10 +87,11 @@ def nothing_follows(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     def refused(*_: Any, **__: Any) -> None:
         raise AssertionError("the calling thread works on the matrix")
 
-    for name in ("norm1", "refine", "reciprocal_condition"):
+    for name in ("norm1", "refine", "factor_and_solve"):
         monkeypatch.setattr(solve_module, name, refused)
     for name in ("hermitian_norm1", "reciprocal_condition"):
         monkeypatch.setattr(cholesky_module, name, refused)
+    monkeypatch.setattr("hetero_la.execution.result.reciprocal_condition", refused)
     counts = Counter[str]()
 
     def counted(owner: Any, name: str) -> None:
