@@ -26,11 +26,11 @@ constexpr int BLOCKS = MOST > 32 && THREADS<COLUMNS> > MOST ? THREADS<COLUMNS> /
 
 template <int COLUMNS>
 struct Group {
-    // Rows begin where vectors of 16 bytes do, an odd number of these apart, so that neighbouring
-    // threads write to different banks.
+    // Rows begin where vectors of 16 bytes do, with one of these between them: 4 or 16 columns of
+    // neighbouring threads are in different banks.
     static constexpr int VECTOR = 16 / sizeof(Scalar);
     static constexpr int STEP =
-        COLUMNS < VECTOR ? COLUMNS : ((COLUMNS + VECTOR - 1) / VECTOR | 1) * VECTOR;
+        COLUMNS < VECTOR ? COLUMNS : (COLUMNS + VECTOR - 1) / VECTOR * VECTOR + VECTOR;
     __align__(16) Scalar rows[GROUP][STEP];
     Scalar triangle[GROUP][GROUP];  // [p][i]: row i, column p; reciprocals on the diagonal
 };

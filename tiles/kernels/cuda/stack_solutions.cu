@@ -105,7 +105,7 @@ struct Solving {
 __device__ inline double solve_system(const System& of, const Scalar* factors, Index kind,
                                       const double* norm, double enough, Scalar& probed, Solving& s)
 {
-    const int zero = of.B.first ? 0 : int(of.from);
+    const int zero = PROBES || of.B.first ? 0 : int(of.from);  // inverses have no probes
     Scalar x[COLUMNS];
     double previous = 0;
     for (int step = 0; step <= STEPS; step++) {
