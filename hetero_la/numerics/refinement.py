@@ -329,7 +329,8 @@ def _refine_in_place(
             break
         previous = error
         x += solve(left)
-        if sure and error <= eps**0.75:  # the next one is about its square times the condition
+        # The next error is about this one's square times the condition.
+        if sure and float(error) <= eps**0.75:
             break
     return bool(previous < np.inf)
 
