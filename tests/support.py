@@ -61,9 +61,9 @@ CLOSE = {"float32": 2e-3, "float64": 1e-10, "complex64": 2e-3, "complex128": 1e-
 def share_small_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let two threads share each stack on the host, however small the matrices are."""
     monkeypatch.setattr(stack_runs, "usable_cores", lambda: 2)
-    for name, value in (("_WORTH_A_THREAD", 1e-9), ("_LEAST", 0), ("_SHARE", 0.1)):
-        monkeypatch.setattr(stack_runs, name, value)
-    monkeypatch.setattr(stack_runs, "_SHARE_OF_MORE", 0.1)
+    monkeypatch.setattr(stack_runs, "_WORTH_A_THREAD", 1e-9)
+    for name in ("_LEAST", "_SHARE", "_SHARE_OF_MORE"):
+        monkeypatch.setattr(stack_runs, name, 0.1)
 
 
 def _aspects(value: Any, at: int) -> tuple[Any, ...]:

@@ -336,13 +336,12 @@ def solve_stack_on_host(
 
 
 def solve_by_one_core(a: Any, b: Any, structure: Structure, lower: bool) -> Any:
-    """Solve with a symmetric or Hermitian matrix by Bunch and Kaufman's factorization.
+    """Solve with a symmetric or Hermitian matrix on the host by Bunch and Kaufman's factorization.
 
-    Returns None if another way is better: on a GPU and for other structures, where the matrix may
-    be singular, and if it is so large that LU takes less time, with twice the operations, but on
-    all cores.
+    Returns None if another way is better: for other structures, where the matrix may be singular,
+    and if it is so large that LU takes less time, with twice the operations, but on all cores.
     """
-    if structure not in (Structure.SYMMETRIC, Structure.HERMITIAN) or is_device_array(a):
+    if structure not in (Structure.SYMMETRIC, Structure.HERMITIAN):
         return None
     if not b.size or (len(a) > _MOST_BY_ONE_CORE and usable_cores() > 2):
         return None

@@ -1,6 +1,6 @@
 """Solves with each matrix of a stack on the host, by the way that its structure asks for.
 
-Each function overwrites right-hand sides, a stack of column-major matrices, by solutions, and
+Each function of stacks overwrites right-hand sides, column-major matrices, with solutions, and
 returns the reciprocal condition numbers; 0 or NaN where a matrix is singular, of which the solution
 is not valid.  With `threads`, other threads do the same with other matrices: then what takes long
 is called through ctypes, since SciPy's wrappers keep the interpreter's lock.
@@ -45,13 +45,14 @@ def solve_general(
     a = a.swapaxes(1, 2) if transposed else a
     lu, anorms = np.empty_like(a.swapaxes(1, 2), order="C").swapaxes(1, 2), stack_norm1(a)
     each = zip(a, anorms.tolist(), lu, x, strict=True)
-    pivots, rconds = zip(*(factor_and_solve(*one, threads=threads) for one in each), strict=True)
+    pivots, found = zip(*(factor_and_solve(*one, threads=threads) for one in each), strict=True)
+    rconds = np.array(found)
 
     def solve_again(i: int, residual: Any) -> Any:
         return lu_solve(lu[i], pivots[i], residual)
 
-    refine_stack(a, anorms, solve_again, b, x, np.array(rconds))
-    return np.array(rconds)
+    refine_stack(a, anorms, solve_again, b, x, rconds)
+    return rconds
 
 
 def factor_and_solve(
